@@ -91,6 +91,7 @@ _MEANINGS: Final[Mapping[ErrorCode, str]] = {
     _CODE.GROUP_SUBSCRIBED_TO_TOPIC: "a member of the group reads the topic",
     _CODE.INVALID_RECORD: "a record of the batch is not valid for the topic",
     _CODE.UNSTABLE_OFFSET_COMMIT: "a transaction may still change the committed offset",
+    _CODE.THROTTLING_QUOTA_EXCEEDED: "the client has used up its quota of changes to topics",
     _CODE.PRODUCER_FENCED: "another producer with the same transactional id has started, or the transaction timed out",
     _CODE.RESOURCE_NOT_FOUND: "there is no such resource",
     _CODE.DUPLICATE_RESOURCE: "the request names the resource twice",

@@ -70,6 +70,9 @@ class Processor(Protocol):
     def yield_ns(self) -> int:
         """Let another process run if one waits for the processor; return how many nanoseconds that took."""
 
+    def time_ns(self) -> int:
+        """Return monotonic nanoseconds, for the time that a piece of work takes."""
+
 
 class Rng(Protocol):
     """The source of randomness."""
@@ -298,10 +301,7 @@ class Transport(Protocol):
         port: int,
         tls: Tls | None = None,
     ) -> Listener:
-        """Accept connections on a port; 0 means any free port. `factory` returns None to refuse a connection.
-
-        Raises OSError.
-        """
+        """Accept connections on a port; 0: any free port. `factory` returns None to refuse one. Raises OSError."""
 
     async def connect(
         self,
@@ -418,10 +418,9 @@ class Watch(Protocol):
 class ZooKeeper(Protocol):
     """ZooKeeper as a broker sees it. Paths are without the chroot.
 
-    `create` and `multi` have an argument `generation`: if the current session has another generation,
-    they send nothing and raise `StaleSession` (None: any session). Writes are never repeated. Reads
-    are repeated until a deadline, as long as the session has not changed. All errors are subclasses of
-    CoordinationError.
+    `create` and `multi` have an argument `generation`: if the current session has another generation, they send
+    nothing and raise `StaleSession` (None: any session). Writes are never repeated. Reads are repeated until a
+    deadline, as long as the session has not changed. All errors are subclasses of CoordinationError.
     """
 
     @property

@@ -31,6 +31,7 @@ from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
 from minikafka.broker.admin.partitions import PartitionAdmin
+from minikafka.broker.admin.quotas import QuotaAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.admin.users import UserAdmin
 from minikafka.broker.capabilities import CoordinationMode
@@ -56,6 +57,7 @@ from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
 from minikafka.broker.network.newcomer import Admission
 from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders
@@ -144,14 +146,7 @@ class BrokerServer:
         self.metadata = MetadataCache(ports.clock)
         self.metadata.source = capabilities.metadata
         self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
-        self.cleaner = LogCleaner(
-            ports,
-            self.replicas.turns,
-            logs,
-            self.replicas.partitions,
-            lambda: self.settings.current,
-            self.replicas.purgatory.storage_failed,
-        )
+        self.cleaner = self._new_cleaner(ports)
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
         control = config.endpoints.control.name
@@ -166,6 +161,7 @@ class BrokerServer:
         self.accounts = Accounts(config, ports, capabilities)
         self._admissions = self._new_admissions(ports)
         self.stores = self._new_stores(ports)
+        self.quotas = BrokerQuotas(config, ports.clock, self.metrics, self.requests.throttle_times)
         self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
@@ -186,9 +182,21 @@ class BrokerServer:
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
 
+    def _new_cleaner(self, ports: BrokerPorts) -> LogCleaner:
+        return LogCleaner(
+            ports,
+            self.replicas.turns,
+            self.logs,
+            self.replicas.partitions,
+            lambda: self.settings.current,
+            self.replicas.purgatory.storage_failed,
+        )
+
     def _new_config_updates(self) -> ConfigUpdates:
         administration, known = self.capabilities.administration, self.accounts.credentials
-        return ConfigUpdates(self.settings, self.replicas, administration, known, self.stores)
+        return ConfigUpdates(
+            self.settings, self.replicas, administration, known, self.stores, self.quotas
+        )
 
     def _register_metrics(self) -> None:
         self.metrics.gauge(
@@ -260,6 +268,7 @@ class BrokerServer:
                 self.stores,
             ),
             UserAdmin(configs, administration, self.config_changes.apply_now, pauses),
+            QuotaAdmin(configs, self.quotas, self.config_changes.apply_now, pauses),
             pauses,
         )
 
@@ -352,6 +361,7 @@ class BrokerServer:
             access=self.access,
             control_plane=self.control_plane,
             requests=self.requests,
+            quotas=self.quotas,
             pauses=self.admin.pauses,
         )
 

@@ -37,6 +37,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.ports import Call, ControlPlane, Gate, Ledger
 from minikafka.security.acls import AclEntry, PatternType, ResourcePattern
+from minikafka.security.quotas import QuotaEntity
 from minikafka.security.tokens import DelegationToken
 
 
@@ -375,6 +376,9 @@ class ConfigListener(Protocol):
     def users_configured(self, users: Mapping[str, Overrides]) -> None:
         """Replace the credentials of these users. A user without overrides has none."""
 
+    def quotas_configured(self, quotas: Mapping[QuotaEntity, Overrides]) -> None:
+        """Replace the quotas of these owners. An owner without overrides has none."""
+
 
 class ConfigChanges(Protocol):
     """The source of changed settings for one listener."""
@@ -411,6 +415,11 @@ class ConfigStore(Protocol):
         `change` is called again if the overrides have changed before the write. An exception of `change` is
         raised unchanged. Raises KafkaError if there is no controller yet or the overrides change too often.
         """
+
+    async def alter_quotas(
+        self, owner: QuotaEntity, change: Callable[[Overrides], Overrides], *, validate_only: bool
+    ) -> None:
+        """Do what `alter` does, for the quotas of an owner."""
 
     def changes(self, listener: ConfigListener) -> ConfigChanges:
         """Return a source of all changes for `listener`. The source is idle until its `start` is called."""

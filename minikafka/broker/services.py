@@ -23,6 +23,7 @@ from minikafka.broker.coordinators.transaction_host import ProducerIds, Transact
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
@@ -53,6 +54,7 @@ class Services:
     access: Access
     control_plane: ControlPlane
     requests: RequestMetrics
+    quotas: BrokerQuotas
     pauses: Pauses
 
 
@@ -94,6 +96,11 @@ class ClientConnection:
     is_ending: bool = False
 
     @property
+    def user(self) -> str:
+        """The name of the user whose quotas apply to the client."""
+        return self.principal.removeprefix("User:")
+
+    @property
     def host(self) -> str:
         """The address of the client, without its port."""
         return self.peer.rpartition(":")[0].strip("[]")
@@ -112,6 +119,8 @@ class RequestContext:
     client_id: str | None
     version: int
     answer: Callable[[bytes | Steps], None]
+    throttle_ms: int = 0
+    """Time that the client must wait because of its changes of topics. A handler sets it before the response."""
 
     def answer_with(self, encode: Callable[[int, Any], bytes | Steps]) -> Callable[[Any], None]:
         """Return a function that answers the request. It takes an outcome and sends `encode(version, outcome)`."""

@@ -43,6 +43,9 @@ class SystemProcessor:
         os.sched_yield()
         return time.perf_counter_ns() - before
 
+    def time_ns(self) -> int:
+        return time.perf_counter_ns()
+
 
 class SystemRng:
     """The Rng port, implemented with the operating system's source of randomness."""

@@ -130,6 +130,7 @@ NEEDS: Final = (
     Need("CreateAcls", ALTER, CLUSTER, "the request"),
     Need("DeleteAcls", ALTER, CLUSTER, "the request"),
     Need("DescribeClientQuotas", DESCRIBE_CONFIGS, CLUSTER, "the request"),
+    Need("AlterClientQuotas", ALTER_CONFIGS, CLUSTER, "the request"),
     Need("DescribeUserScramCredentials", DESCRIBE, CLUSTER, "the request"),
     Need("AlterUserScramCredentials", ALTER, CLUSTER, "the request"),
     Need("CreateDelegationToken", CREATE_TOKENS, USER, "an owner that is not the client"),

@@ -19,10 +19,13 @@ async def no_text(url: str) -> str:
 
 
 class IdleProcessor:
-    """The Processor port when no other process waits for the processor."""
+    """The Processor port when no other process waits for the processor, and work takes no time."""
 
     def yield_ns(self) -> int:
         return 0
+
+    def time_ns(self) -> int:
+        return 1
 
 
 class SeededRng:

@@ -399,6 +399,24 @@ class BrokerConfig(ZooKeeperKeys):
     replication_quota_window_size_seconds: int = key(
         INT, 1, "Length of each window of replication.quota.window.num.", low=1
     )
+    quota_window_num: int = key(
+        INT,
+        11,
+        "Number of windows over which the rates of clients with a quota are averaged.",
+        low=1,
+    )
+    quota_window_size_seconds: int = key(
+        INT, 1, "Length of each window of quota.window.num.", low=1
+    )
+    controller_quota_window_num: int = key(
+        INT,
+        11,
+        "Number of windows for which a client with the quota controller_mutation_rate may save up changes of topics.",
+        low=1,
+    )
+    controller_quota_window_size_seconds: int = key(
+        INT, 1, "Length of each window of controller.quota.window.num.", low=1
+    )
 
     # Controlled shutdown.
     auto_leader_rebalance_enable: bool = key(

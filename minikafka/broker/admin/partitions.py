@@ -16,6 +16,7 @@ from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.admin.topics import Record, unlimited
 from minikafka.broker.capabilities import Administration, Assignment, TopicStore
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
@@ -53,18 +54,22 @@ class CreatePartitionsResult(NamedTuple):
 
 
 class _Room:
-    """The limit on the number of partitions that one request creates in all its topics."""
+    """The limits on the number of partitions that one request creates in all its topics."""
 
-    def __init__(self) -> None:
+    def __init__(self, record: Record) -> None:
+        self._record = record
         self._counted: dict[str, int] = {}
 
     def count(self, topic: str, partitions: int) -> None:
         """Record the number of new partitions of a topic, replacing its earlier number.
 
-        Raises KafkaError POLICY_VIOLATION if the request would create too many partitions.
+        Raises KafkaError POLICY_VIOLATION if the request would create too many partitions, and the error of `record`.
         """
+        is_new = topic not in self._counted
         self._counted[topic] = 0
         check_room(partitions, PARTITIONS_MAX - sum(self._counted.values()))
+        if is_new:
+            self._record(partitions)
         self._counted[topic] = partitions
 
 
@@ -89,11 +94,13 @@ class PartitionAdmin:
         timeout_ms: int,
         validate_only: bool = False,
         allowed: Container[str] = EVERYTHING,
+        record: Record = unlimited,
     ) -> list[CreatePartitionsResult]:
         """Add partitions, wait for their leaders in this broker's metadata, and return one result per topic.
 
         If a leader is still missing after `timeout_ms`, the result of the topic is REQUEST_TIMED_OUT, although
-        the partitions were added. `allowed`: the topics that the client may alter.
+        the partitions were added. `allowed`: the topics that the client may alter. `record` is called before
+        partitions are added to a topic.
         """
         named: dict[str, None] = {}
         repeated: dict[str, None] = {}
@@ -116,7 +123,7 @@ class PartitionAdmin:
             if item.topic not in allowed
         ]
         once = [item async for item in each(once) if item.topic in allowed]
-        room = _Room()
+        room = _Room(unlimited if validate_only else record)
         results += await all_of((self._add(item, room, validate_only) for item in once), AT_ONCE)
         if validate_only:
             return results

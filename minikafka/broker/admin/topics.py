@@ -7,9 +7,9 @@ when this broker's metadata shows the change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from minikafka.base.config import TopicConfig
 from minikafka.base.errors import ConfigError, CoordinationError, ErrorCode, KafkaError
@@ -43,6 +43,17 @@ DEFAULT: Final = -1
 """Stands for the broker's default number of partitions or replicas (KIP-464)."""
 _LOOK_MS: Final = 200
 """Interval of reads in the store while waiting for the deletion of a topic that was never in the metadata."""
+
+
+Record: TypeAlias = Callable[[int], None]
+"""Function that counts partitions of a client, which are about to be created or deleted.
+
+Raises KafkaError if the client must wait (KIP-599).
+"""
+
+
+def unlimited(partitions: int) -> None:
+    """Do nothing: the `Record` of a client without a quota."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +93,13 @@ class TopicAdmin:
         timeout_ms: int,
         validate_only: bool = False,
         allowed: Container[str] = EVERYTHING,
+        record: Record = unlimited,
     ) -> list[TopicResult]:
         """Create topics, wait for their leaders in this broker's metadata, and return one result per
         topic name, in order.
 
         `allowed`: the names that the client may create. Every result is NOT_CONTROLLER if this broker may not carry out
-        the request.
+        the request. `record` is called before a topic is created.
         """
         by_name: dict[str, RequestedTopic] = {}
         repeated: set[str] = set()
@@ -102,6 +114,8 @@ class TopicAdmin:
         except (KafkaError, CoordinationError) as error:
             return [_refused(name, error) async for name in self._pauses.each(by_name)]
         planned = await self._plans(by_name, repeated, existing, taken, allowed)
+        if not validate_only:
+            planned = [_recorded(result, record) for result in planned]
         plans = [result.plan for result in planned if result.plan]
         if validate_only or not plans:
             return planned
@@ -262,7 +276,11 @@ class TopicAdmin:
     # ---- delete
 
     async def delete_topics(
-        self, names: Iterable[str], timeout_ms: int, allowed: Container[str] = EVERYTHING
+        self,
+        names: Iterable[str],
+        timeout_ms: int,
+        allowed: Container[str] = EVERYTHING,
+        record: Record = unlimited,
     ) -> dict[str, TopicResult]:
         """Mark the topics for deletion, wait until the controller has deleted them, and return a result per topic.
 
@@ -270,7 +288,8 @@ class TopicAdmin:
         in the metadata counts as deleted when the store no longer has it. A topic that still
         exists after the timeout gets REQUEST_TIMED_OUT. Such a topic stays marked and is deleted later.
         As in Kafka, a topic gets UNKNOWN_TOPIC_OR_PARTITION if it was already marked when this call
-        began and was not in the metadata. `allowed`: the names that the client may delete.
+        began and was not in the metadata. `allowed`: the names that the client may delete. `record` is
+        called before a topic is marked.
         """
         wanted = dict.fromkeys(names)
         shown = {name for name in self._metadata.topics if name in wanted}
@@ -291,7 +310,9 @@ class TopicAdmin:
         except CoordinationError as error:
             return {name: _refused(name, error) for name in wanted} | denied
         fresh: set[str] = set()
-        marks = await all_of((self._mark(name, fresh) for name in sorted(existing)), AT_ONCE)
+        marks = await all_of(
+            (self._mark(name, fresh, record) for name in sorted(existing)), AT_ONCE
+        )
         results = {
             result.name: result
             for result in marks
@@ -350,15 +371,27 @@ class TopicAdmin:
             if name in now.topics and now.topic_ids.get(name) == topic_id
         }
 
-    async def _mark(self, name: str, fresh: set[str]) -> TopicResult:
+    async def _mark(self, name: str, fresh: set[str], record: Record) -> TopicResult:
         """Mark the topic for deletion; add its name to `fresh` if the topic was not marked before."""
         try:
+            record(len(self._metadata.topics.get(name, ())))
             if await self._store.mark_for_deletion(name):
                 fresh.add(name)
                 logger.info("marked topic %s for deletion", name)
         except (KafkaError, CoordinationError) as error:
             return _refused(name, error)
         return TopicResult(name)
+
+
+def _recorded(result: TopicResult, record: Record) -> TopicResult:
+    """Count the partitions of a topic that is about to be created; return the refusal if there were too many."""
+    if result.plan is None:
+        return result
+    try:
+        record(len(result.plan.assignment))
+    except KafkaError as error:
+        return TopicResult(result.name, error.code, error.detail)
+    return result
 
 
 def _denied(name: str) -> TopicResult:

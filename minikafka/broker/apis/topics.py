@@ -24,6 +24,9 @@ CreatePartitions 37, versions 0–3.
   each group. (Kafka adds partitions to it. After their next start, Kafka's brokers look for a group in a partition
   that does not hold the group's offsets.)
 
+A client that exceeds its quota `controller_mutation_rate` gets THROTTLING_QUOTA_EXCEEDED for a topic (CreateTopics from
+version 6, DeleteTopics 5, CreatePartitions 3), or only the time to wait (before).
+
 Other brokers return NOT_CONTROLLER for every topic, and clients find the controller with Metadata.
 """
 
@@ -37,6 +40,7 @@ from minikafka.base.model import RequestedTopic
 from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
+from minikafka.broker.quotas import Mutations
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.kafka.messages.table import NULL_UUID
@@ -62,6 +66,10 @@ _ALTER: Final = need("CreatePartitions", ALTER, TOPIC)
 _DETAILS_SINCE: Final = 5
 _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
+_CREATE_STRICT_SINCE: Final = 6
+_DELETE_STRICT_SINCE: Final = 5
+_ADD_STRICT_SINCE: Final = 3
+"""The three constants are the first versions with THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def create_topics(services: Services, request: Entity, context: RequestContext) -> Steps:
@@ -72,15 +80,24 @@ async def create_topics(services: Services, request: Entity, context: RequestCon
     allowed = EVERYTHING
     if not access.allows(client, _CREATE_ALL):
         allowed = access.allowed(client, _CREATE)
+    mutations = _mutations(services, context, _CREATE_STRICT_SINCE)
     results = await services.admin.topics.create_topics(
-        topics, request.timeout_ms, validate_only, allowed
+        topics, request.timeout_ms, validate_only, allowed, mutations.record
     )
+    context.throttle_ms = mutations.throttle_ms
     shows_settings = access.allowed(client, _DESCRIBE_CONFIGS)
     shown = (
         _created(services, result, context.version, validate_only, shows_settings)
         for result in results
     )
     return response_in_steps(CREATE_TOPICS, context.version, topics=shown)
+
+
+def _mutations(services: Services, context: RequestContext, strict_since: int) -> Mutations:
+    """Return what counts the changes of topics in a request."""
+    user, client_id = context.connection.user, context.client_id or ""
+    strict = context.version >= strict_since
+    return services.quotas.mutations(user, client_id, strict=strict)
 
 
 def _requested(topic: Entity) -> RequestedTopic:
@@ -149,9 +166,11 @@ async def delete_topics(services: Services, request: Entity, context: RequestCon
         named[name] = None
     names = [name async for name in each(named) if name not in repeated]
     access, client = services.access, context.connection
+    mutations = _mutations(services, context, _DELETE_STRICT_SINCE)
     results = await services.admin.topics.delete_topics(
-        names, request.timeout_ms, access.allowed(client, _DELETE)
+        names, request.timeout_ms, access.allowed(client, _DELETE), mutations.record
     )
+    context.throttle_ms = mutations.throttle_ms
     described = access.allowed(client, _DESCRIBE)
 
     def result_of(name: str | None, error: ErrorCode) -> TopicResult:
@@ -206,9 +225,11 @@ async def create_partitions(services: Services, request: Entity, context: Reques
     """Return the response to a CreatePartitions request as `Steps`, one step for each topic."""
     asked = [_more_partitions(topic) async for topic in services.pauses.each(request.topics)]
     allowed = services.access.allowed(context.connection, _ALTER)
+    mutations = _mutations(services, context, _ADD_STRICT_SINCE)
     results = await services.admin.partitions.create_partitions(
-        asked, request.timeout_ms, request.validate_only, allowed
+        asked, request.timeout_ms, request.validate_only, allowed, mutations.record
     )
+    context.throttle_ms = mutations.throttle_ms
     shown = (
         {"name": result.topic, "error_code": result.error, "error_message": result.message}
         for result in results

@@ -22,7 +22,7 @@ from minikafka.base.fetch_rows import (
 )
 from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Slice, Timer
-from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches
+from minikafka.broker.fetch.consumer_fetches import WAITING_MAX, ConsumerFetches, FetchMeter
 from minikafka.broker.fetch.rights import DENIED
 from minikafka.broker.turns import take_steps
 from minikafka.kafka.wire.current_leaders import CurrentLeaders
@@ -430,6 +430,8 @@ class ConsumerFetch:
 
     def _read_and_answer(self) -> _Steps:
         fetches = self.fetches
+        if fetches.meter is not None and not self._limit_bytes(fetches.meter):
+            return
         left = limit = self.max_bytes
         is_late = fetches.unsent and fetches.has_much_unsent()
         deferred_from = limit if is_late else limit - EAGER_BYTES + fetches.unsent_bytes
@@ -460,6 +462,16 @@ class ConsumerFetch:
         )
         if not self.done:
             self._send(answer)
+
+    def _limit_bytes(self, meter: FetchMeter) -> bool:
+        """Limit the records to what the quota of the client allows. If it allows none now, answer and return False."""
+        most = meter.fetch_bytes_max()
+        if most == 0:
+            self._refuse(0, 0 if self.session is None else self.session.id)
+            return False
+        if most is not None:
+            self.max_bytes = min(self.max_bytes, most)
+        return True
 
     def _read(self, topic: bytes, row: RequestRow, left: int, deferred_from: int) -> PartitionData:
         """Return the response data of one partition, with at most `left` bytes of records.
@@ -563,8 +575,10 @@ class ConsumerFetch:
         self._send(encode_response(self.correlation, self.version, error, session_id, ()))
 
     def _send(self, answer: Sequence[Slice]) -> None:
-        self.slot.answer = answer
         fetches = self.fetches
+        if fetches.meter is not None:
+            fetches.meter.fetch_answered(answer, self.version)
+        self.slot.answer = answer
         fetches.requests.consumer_fetches.record(fetches.clock.now() - self.arrived)
         self.forget()
         fetches.replicas.purgatory.ready[fetches.answers] = None

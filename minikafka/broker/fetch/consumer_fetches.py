@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock
+from minikafka.base.ports import Clock, Slice
 from minikafka.broker.access import Access
 from minikafka.broker.fetch.rights import FOLLOW, READ_TOPIC, FetchRights
 from minikafka.broker.replicas.manager import ReplicaManager
@@ -58,6 +58,16 @@ class WaitingFetch(Protocol):
         """Stop waiting, because the connection has ended."""
 
 
+class FetchMeter(Protocol):
+    """Counts responses to consumers, while the broker has quotas (`broker/network/metering.py`)."""
+
+    def fetch_bytes_max(self) -> int | None:
+        """Return how many bytes of records a response may have now: 0 while the client must wait, None: any number."""
+
+    def fetch_answered(self, answer: Sequence[Slice], version: int) -> None:
+        """Count a response, and put the time that the consumer must wait into it."""
+
+
 class ConsumerFetches:
     """The fetches of the consumer at the other end of one connection.
 
@@ -76,6 +86,7 @@ class ConsumerFetches:
         "is_selecting",
         "large",
         "max_bytes",
+        "meter",
         "positions",
         "positions_max",
         "reads",
@@ -118,6 +129,8 @@ class ConsumerFetches:
         self.rows = 0
         """Number of partitions in the fetches of this tick. The connection sets it to 0 when a tick begins."""
         self.max_bytes = replicas.config.fetch_max_bytes
+        self.meter: FetchMeter | None = None
+        """Counts the responses; None while the broker has no quotas."""
         self.ids = TopicIds(replicas)
         self.is_selecting = replicas.config.replica_selector_class is not None
         """True if consumers are sent to followers in their rack."""

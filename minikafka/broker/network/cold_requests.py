@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from minikafka.base.config.keys import INT_MAX
 from minikafka.base.errors import KafkaError, ProtocolViolation
@@ -31,7 +31,12 @@ from minikafka.broker.services import (
     Steps,
 )
 from minikafka.broker.turns import Scheduler, take_steps
-from minikafka.kafka.wire.codec import decode_request, decode_request_in_steps, encode_response
+from minikafka.kafka.wire.codec import (
+    decode_request,
+    decode_request_in_steps,
+    encode_response,
+    with_throttle,
+)
 from minikafka.kafka.wire.versions import API_VERSIONS, NAMES, is_served
 from minikafka.storage.replication.purgatory import AnswerQueue, Slot
 
@@ -62,6 +67,22 @@ class ColdRequest(NamedTuple):
     """Time of arrival, in monotonic milliseconds."""
 
 
+class ColdMeter(Protocol):
+    """Counts the time of cold requests, while the broker has quotas (`broker/network/metering.py`)."""
+
+    def work_began(self) -> None:
+        """Begin to count the time of the current request."""
+
+    def work_paused(self) -> None:
+        """Stop to count the time, because other connections are served."""
+
+    def cold_answered(self, api: int, client_id: str, mutation_ms: int) -> int:
+        """Count the request; return the time that the client must wait.
+
+        `mutation_ms`: the time that the client must wait because of its changes of topics.
+        """
+
+
 class ColdRequests:
     """The cold requests (any API but Produce and Fetch) of one connection, in order of arrival.
 
@@ -81,6 +102,7 @@ class ColdRequests:
         "_close",
         "_closed",
         "_connection",
+        "_context",
         "_current",
         "_handlers",
         "_is_awaited",
@@ -99,7 +121,9 @@ class ColdRequests:
         "_unsupported",
         "_waiting",
         "is_full",
+        "is_held",
         "is_waiting",
+        "meter",
         "used",
     )
 
@@ -150,6 +174,12 @@ class ColdRequests:
         self._is_queued = False
         self._closed = False
         self.used = 0
+        self._context: RequestContext | None = None
+        """The context of the current request."""
+        self.meter: ColdMeter | None = None
+        """Counts the time of the requests; None while the broker has no quotas."""
+        self.is_held = False
+        """True while the client has exceeded a quota: no further request begins."""
         self.is_waiting = False
         """True while the next request, or memory for large responses, waits for the receipt of a response."""
         self.is_full = False
@@ -184,7 +214,7 @@ class ColdRequests:
         if self._needs_room and not self._has_room():
             return
         if self._steps is None and (
-            self._current is not None or not self._waiting or not self._has_sent()
+            self.is_held or self._current is not None or not self._waiting or not self._has_sent()
         ):
             return
         self._is_queued = True
@@ -229,6 +259,8 @@ class ColdRequests:
         self._is_queued = False
         if self._closed:
             return
+        if self.meter is not None:
+            self.meter.work_began()
         try:
             if self._current is not None:
                 self._work_on(self._current, until)
@@ -240,6 +272,8 @@ class ColdRequests:
                 self._begin(request, until)
         except ProtocolViolation as violation:
             self.give_up(violation)
+        if self.meter is not None:
+            self.meter.work_paused()
         if self._steps is None and not self._is_awaited:
             self._turns.large.end(self)
         self.proceed()
@@ -294,6 +328,7 @@ class ColdRequests:
         api, version = request.api, request.version
         answer = partial(self._answer, request)
         context = RequestContext(self._connection, request.client_id, version, answer)
+        self._context = context
         with _ClosingOnFailure(request, self._close_after):
             response = self._handlers[api](self._services, entity, context)
             if response is LATER:
@@ -347,10 +382,19 @@ class ColdRequests:
         assert self._current is request, "a request was answered twice"
         took = self._services.clock.now() - request.arrived
         self._services.requests.times[request.api].record(took)
+        response = self._metered(request, response)
         self._respond(
             request,
             encode_response(request.correlation, request.api, request.version, response),
         )
+
+    def _metered(self, request: ColdRequest, body: bytes) -> bytes:
+        """Count the time that the request has taken; return the response with the time that the client must wait."""
+        context, self._context = self._context, None
+        if self.meter is None or context is None:
+            return body
+        owed = self.meter.cold_answered(request.api, request.client_id or "", context.throttle_ms)
+        return with_throttle(request.api, request.version, body, owed) if owed else body
 
     def _respond(self, request: ColdRequest, frame: bytes) -> None:
         self._current = None

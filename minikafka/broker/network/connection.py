@@ -20,10 +20,11 @@ from enum import IntEnum, auto
 from typing import Final
 
 from minikafka.base.errors import ProtocolViolation, RecordsGone
-from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Slice, Tasks, Timer
+from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Processor, Slice, Tasks, Timer
 from minikafka.broker.fetch.handler import FetchApi
 from minikafka.broker.network.cold_requests import ColdRequests
 from minikafka.broker.network.frame_room import SMALL_MAX, FrameRooms
+from minikafka.broker.network.metering import Metering
 from minikafka.broker.network.unsent import (
     FOLLOWER_TURN_BYTES,
     ReadAhead,
@@ -32,6 +33,7 @@ from minikafka.broker.network.unsent import (
     has_deferred,
 )
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns import Scheduler
@@ -54,6 +56,7 @@ class AcceptedConnection(FramedStream):
 
     __slots__ = (
         "_all_routes",
+        "_plain_routes",
         "_session_end",
         "answers",
         "client",
@@ -64,6 +67,7 @@ class AcceptedConnection(FramedStream):
         "gate",
         "has_asked",
         "last_active",
+        "metering",
         "opened_at",
         "produce",
         "purgatory",
@@ -71,9 +75,16 @@ class AcceptedConnection(FramedStream):
         "rooms",
         "routes",
         "sends",
+        "throttle_end",
         "unsent",
         "used",
     )
+
+    metering: Metering | None
+    """Counts what the client uses; None while the broker has no quotas."""
+    throttle_end: Timer | None
+    """Ends the time in which the connection reads nothing because of a quota; None outside such a time."""
+    _session_end: Timer | None
 
     def __init__(
         self,
@@ -133,13 +144,13 @@ class AcceptedConnection(FramedStream):
             self._unsent,
             self.give_up,
         )
-        self._all_routes: dict[int, Route] = {
+        self._plain_routes: dict[int, Route] = {
             PRODUCE: self.produce.on_request,
             FETCH: self.fetch.on_request,
         }
-        self.routes = self._all_routes
+        self.routes = self._all_routes = self._plain_routes
         """The handlers of Produce and Fetch; none after the end of the session."""
-        self._session_end: Timer | None = None
+        self.metering = self.throttle_end = self._session_end = None
         self.gate = ReadingGate(lambda: turns.requests.ask(self))
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
@@ -158,6 +169,38 @@ class AcceptedConnection(FramedStream):
         if self.client.authentication is not None:
             self.client.authentication.on_renewed = self._begin_session
             self._begin_session()
+
+    def meter(self, quotas: BrokerQuotas, processor: Processor) -> None:
+        """Begin to count what the client uses, or end it, as the quotas demand."""
+        if quotas.is_metered == (self.metering is not None):
+            return
+        if self.metering is None:
+            self.metering = Metering(
+                self.client, quotas, processor, self.produce, self.fetch, self.throttle
+            )
+            self._all_routes = self.metering.routes
+        else:
+            self.metering = None
+            self._all_routes = self._plain_routes
+        self.fetch.consumers.meter = self.cold.meter = self.metering
+        if self.routes:
+            self.routes = self._all_routes
+
+    def throttle(self, ms: int) -> None:
+        """Read nothing for this time (KIP-219). Responses are sent."""
+        if self.throttle_end is not None:
+            self.throttle_end.cancel()
+        self.throttle_end = self.clock.call_later(ms, self._end_throttle)
+        self.cold.is_held = True
+        self.gate.hold(Reason.THROTTLED)
+        self.gate.close()
+
+    def _end_throttle(self) -> None:
+        self.throttle_end = None
+        self.last_active = self.clock.now()
+        self.cold.is_held = False
+        self.gate.hold(Reason.THROTTLED, False)
+        self._go_on()
 
     def _begin_session(self) -> None:
         """Serve requests until the client must have authenticated again."""
@@ -180,6 +223,8 @@ class AcceptedConnection(FramedStream):
         """Drop the requests, fetches and responses that wait on this connection."""
         if self._session_end is not None:
             self._session_end.cancel()
+        if self.throttle_end is not None:
+            self.throttle_end.cancel()
         self.cold.close()
         self.fetch.close()
         self.produce.end_connection()
@@ -262,6 +307,11 @@ class AcceptedConnection(FramedStream):
     def work(self, until: int) -> None:
         """Parse the requests that were left in the buffer, whatever the time `until`: a tick has its own limits."""
         self.gate.open()
+        if (
+            self.throttle_end is not None
+        ):  # the client has exceeded a quota since the turn was asked for
+            self.gate.close()
+            return
         self.buffer_updated(0)
         if not self.gate.is_closed:
             self.link.resume_reading()
@@ -292,6 +342,8 @@ class AcceptedConnection(FramedStream):
     def finish(self) -> None:
         """Write the logs, send the responses, then stop reading if too many requests are in progress."""
         self.purgatory.finish_tick(self.last_active)
+        if self.metering is not None:
+            self.metering.tick_ended()
         if (
             self.gate.reasons
             or self._has_entries(ENTRIES_MAX)
@@ -401,6 +453,8 @@ class Reason(IntEnum):
     """A Produce request is handled in steps, or its records are checked in steps."""
     ROOM = auto()
     """A large request waits for memory."""
+    THROTTLED = auto()
+    """The client has exceeded a quota, and must wait."""
     TURN = auto()
     """The requests that were left in the buffer wait for a turn of the scheduler. No other reason holds."""
 

@@ -24,10 +24,10 @@ from minikafka.broker.apis import (
     metadata,
     offsets,
     producers,
+    quotas,
     reassignments,
     records,
     sasl,
-    security,
     tokens,
     topics,
     transactions,
@@ -58,10 +58,10 @@ HANDLERS: Final[dict[int, Handler]] = {
     **metadata.HANDLERS,
     **offsets.HANDLERS,
     **producers.HANDLERS,
+    **quotas.HANDLERS,
     **reassignments.HANDLERS,
     **records.HANDLERS,
     **sasl.HANDLERS,
-    **security.HANDLERS,
     **tokens.HANDLERS,
     **topics.HANDLERS,
     **transactions.HANDLERS,
@@ -100,6 +100,8 @@ class KafkaListener:
         self._replicas = replicas
         self._transport = ports.transport
         self._tasks = ports.tasks
+        self._processor = ports.processor
+        services.quotas.on_change = self._quotas_changed
         self._turns = replicas.turns
         self._ahead = ReadAhead()
         self._sends = SendTurns(
@@ -204,7 +206,12 @@ class KafkaListener:
             self._closed,
         )
         self._connections[connection] = self._silent[connection] = None
+        connection.meter(self._services.quotas, self._processor)
         return connection
+
+    def _quotas_changed(self) -> None:
+        for connection in self._connections:
+            connection.meter(self._services.quotas, self._processor)
 
     def _oldest_newcomer(self) -> Newcomer | None:
         """Return the oldest connection that is not authenticated; None if it was opened less than `_SETTLED_MS` ago."""

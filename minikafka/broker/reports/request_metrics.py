@@ -15,9 +15,13 @@ _TIME_HELP: Final = (
     "Milliseconds from arrival to response. Produce: at most one value per connection and ms."
 )
 
+_THROTTLE_TIME: Final = "kafka.network:type=RequestMetrics,name=ThrottleTimeMs"
+_THROTTLE_TIME_HELP: Final = "Milliseconds that clients had to wait because of a quota."
+
 
 class RequestMetrics:
-    """The metrics of every kind of request. `times` has a histogram for each API key but Produce and Fetch.
+    """The metrics of every kind of request. `times` has a histogram for each API key but Produce and Fetch,
+    `throttle_times` one for each API key.
 
     Fetches of followers are counted but not timed, because they wait on the leader until it has records.
     """
@@ -25,6 +29,10 @@ class RequestMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self.times = {api: self._timed(NAMES[api]) for api in SERVED if api not in (PRODUCE, FETCH)}
+        self.throttle_times = {
+            api: metrics.histogram(_THROTTLE_TIME, _THROTTLE_TIME_HELP, request=NAMES[api])
+            for api in SERVED
+        }
         self.consumer_fetches = self._timed("FetchConsumer")
         self.follower_fetches = metrics.counter(_RATE, _RATE_HELP, request="FetchFollower")
 

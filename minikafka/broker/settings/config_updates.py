@@ -1,4 +1,4 @@
-"""Updates of dynamic settings, applied to this broker's replicas, elections and known users (R71)."""
+"""Updates of dynamic settings, applied to this broker's replicas, elections, known users and quotas (R71)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.printable import printable
 from minikafka.broker.capabilities import Administration, Overrides
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.security.credentials import KnownCredentials
+from minikafka.security.quotas import QuotaEntity
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +43,14 @@ class ConfigUpdates:
         administration: Administration,
         credentials: KnownCredentials,
         stores: DynamicStores,
+        quotas: BrokerQuotas,
     ) -> None:
         self._settings = settings
         self._replicas = replicas
         self._administration = administration
         self._credentials = credentials
         self._stores = stores
+        self._quotas = quotas
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         await self._replicas.topics_configured(topics)
@@ -77,6 +81,9 @@ class ConfigUpdates:
                 logger.error(
                     "The %s credential of user %s is malformed", mechanism, printable(user)
                 )
+
+    def quotas_configured(self, quotas: Mapping[QuotaEntity, Overrides]) -> None:
+        self._quotas.load(quotas)
 
     def file_changed(self, settings: Mapping[str, str]) -> list[SettingChange]:
         """Apply the dynamic settings after a change of the broker's file; return all settings with a changed value.

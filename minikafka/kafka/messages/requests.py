@@ -345,6 +345,16 @@ REQUESTS: Final = {
     match_type: int8 0+
     match: string 0+ null 0+
   strict: bool 0+""",
+    49: """AlterClientQuotasRequest 0-1, flexible 1+
+  entries: [EntryData] 0+
+    entity: [EntityData] 0+
+      entity_type: string 0+
+      entity_name: string 0+ null 0+
+    ops: [OpData] 0+
+      key: string 0+
+      value: float64 0+
+      remove: bool 0+
+  validate_only: bool 0+""",
     50: """DescribeUserScramCredentialsRequest 0, flexible 0+
   users: [UserName] 0+ null 0+
     name: string 0+""",

@@ -485,6 +485,14 @@ RESPONSES: Final = {
     values: [ValueData] 0+
       key: string 0+
       value: float64 0+""",
+    49: """AlterClientQuotasResponse 0-1, flexible 1+
+  throttle_time_ms: int32 0+
+  entries: [EntryData] 0+
+    error_code: int16 0+
+    error_message: string 0+ null 0+
+    entity: [EntityData] 0+
+      entity_type: string 0+
+      entity_name: string 0+ null 0+""",
     50: """DescribeUserScramCredentialsResponse 0, flexible 0+
   throttle_time_ms: int32 0+
   error_code: int16 0+

@@ -19,6 +19,7 @@ REQUEST_ELEMENTS_MAX: Final = 100_000
 """Limit of array elements and tagged fields in one request; requests of a small cluster stay far below it."""
 RESPONSE_ELEMENTS_MAX: Final = 10_000_000
 
+_THROTTLE_TIME: Final = "throttle_time_ms"
 _REQUEST_HEADER: Final = Struct(">hhi")
 
 
@@ -74,6 +75,18 @@ def encode_response(correlation: int, api: int, version: int, body: bytes) -> by
     if has_flexible_response_header(api, version):
         head += NO_TAGS
     return b"".join((INT32.pack(len(head) + len(body)), head, body))
+
+
+def with_throttle(api: int, version: int, body: bytes, throttle_ms: int) -> bytes:
+    """Return the body of a response with this throttle time, if the response has it as its first field."""
+    if not can_throttle(api) or version not in table.response(api).structure.fields[0].versions:
+        return body
+    return INT32.pack(throttle_ms) + body[INT32.size :]
+
+
+def can_throttle(api: int) -> bool:
+    """Return True if responses begin with a throttle time, from some version on."""
+    return table.response(api).structure.fields[0].name == _THROTTLE_TIME
 
 
 def encode_request(

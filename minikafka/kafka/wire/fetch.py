@@ -344,6 +344,11 @@ def encode_response(
     return finished(steps)
 
 
+def set_throttle(head: bytearray, version: int, throttle_ms: int) -> None:
+    """Set the throttle time in the first buffer of a response."""
+    _INT32.pack_into(head, 9 if version >= FLEXIBLE else 8, throttle_ms)
+
+
 def encode_response_in_steps(
     correlation: int,
     version: int,

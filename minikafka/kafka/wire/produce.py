@@ -298,6 +298,22 @@ def encode_response(
     return _INT32.pack(len(out)) + bytes(out)
 
 
+_NOT_THROTTLED: Final = _INT32.pack(0) + NO_TAGS
+
+
+def with_throttle(frame: bytes, version: int, throttle_ms: int) -> bytes:
+    """Return a response with this throttle time. A response that names leaders keeps the time 0.
+
+    It would have to be decoded: the leaders' addresses follow the time. No address ends with five zero bytes.
+    """
+    time = _INT32.pack(throttle_ms)
+    if version < FLEXIBLE:
+        return frame[: -len(time)] + time
+    if not frame.endswith(_NOT_THROTTLED):
+        return frame
+    return frame[: -len(_NOT_THROTTLED)] + time + NO_TAGS
+
+
 _ANSWER: Final = Struct(">ihqq")
 _LOG_START: Final = Struct(">q")
 _CURRENT_LEADER: Final = 0

@@ -1,4 +1,4 @@
-"""Dynamic settings of topics, brokers and users under `/config`, and the notifications about changes (R71)."""
+"""Dynamic settings of topics, brokers, users, client ids and addresses under `/config`, and their changes (R71)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Create, Delete, Set, Znode, ZooKeeper
+from minikafka.security.quotas import DEFAULT, Name, QuotaEntity
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.reader import NodeReader
@@ -16,11 +17,19 @@ TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
 """Entity kind of a broker, or of all brokers (with the name `ALL_BROKERS`)."""
 USERS: Final = "users"
-"""Entity kind of a user, whose settings are SCRAM credentials and quotas. The name is the name of the node."""
+"""Entity kind of a user, whose settings are SCRAM credentials and quotas. The name is the name of the node.
+
+The name `USER/clients/CLIENT` is a client id of a user, which has quotas only."""
+CLIENTS: Final = "clients"
+"""Entity kind of a client id."""
+IPS: Final = "ips"
+"""Entity kind of an address."""
+_OF_USER: Final = "/clients/"
+_AT_ONCE: Final = 50
 
 
 class Entity(NamedTuple):
-    """The owner of a settings node: a topic, a broker, all brokers or a user."""
+    """The owner of a settings node: a topic, a broker, all brokers, a user, a client id or an address."""
 
     kind: str
     name: str
@@ -32,6 +41,10 @@ def path_of(entity: Entity) -> str:
         return layout.topic_config_path(entity.name)
     if entity.kind == USERS:
         return layout.user_config_path(entity.name)
+    if entity.kind == CLIENTS:
+        return f"{layout.CLIENT_CONFIGS}/{entity.name}"
+    if entity.kind == IPS:
+        return f"{layout.IP_CONFIGS}/{entity.name}"
     return layout.broker_config_path(entity.name)
 
 
@@ -43,6 +56,85 @@ def user_entity(user: str) -> Entity:
 async def user_nodes(zookeeper: ZooKeeper) -> list[str]:
     """Return the names of the nodes of all users. Raises CoordinationError."""
     return (await zookeeper.children_many([layout.USER_CONFIGS]))[0] or []
+
+
+def quota_owner(owner: QuotaEntity) -> Entity:
+    """Return the entity whose node has the quotas of `owner`."""
+    if owner.ip is not None:
+        return Entity(IPS, _node(owner.ip))
+    if owner.user is None:
+        return Entity(CLIENTS, _node(owner.client_id))
+    user = _node(owner.user)
+    if owner.client_id is None:
+        return Entity(USERS, user)
+    return Entity(USERS, f"{user}{_OF_USER}{_node(owner.client_id)}")
+
+
+def _node(name: Name) -> str:
+    assert name is not None
+    return layout.DEFAULT_USER if name is DEFAULT else layout.sanitized(name)
+
+
+def _name(node: str) -> Name:
+    return DEFAULT if node == layout.DEFAULT_USER else layout.desanitized(node)
+
+
+def owner_of_quotas(entity: Entity) -> QuotaEntity:
+    """Return the owner of the quotas in an entity's node. Raises ValueError if the name is nobody's."""
+    if entity.kind == IPS:
+        return QuotaEntity(ip=_name(entity.name))
+    if entity.kind == CLIENTS:
+        return QuotaEntity(client_id=_name(entity.name))
+    user, _, client_id = entity.name.partition(_OF_USER)
+    return QuotaEntity(_name(user), _name(client_id) if client_id else None)
+
+
+def has_quotas(entity: Entity) -> bool:
+    """Return True if an entity can have quotas."""
+    return entity.kind in (USERS, CLIENTS, IPS)
+
+
+async def owners_of_quotas(zookeeper: ZooKeeper, users: Sequence[str]) -> list[Entity]:
+    """Return the entities that can have quotas, except these users. `users`: the nodes of all users.
+
+    Raises CoordinationError.
+    """
+    clients, ips = await zookeeper.children_many([layout.CLIENT_CONFIGS, layout.IP_CONFIGS])
+    found = [Entity(CLIENTS, name) for name in clients or ()]
+    found += [Entity(IPS, name) for name in ips or ()]
+    for start in range(0, len(users), _AT_ONCE):
+        part = users[start : start + _AT_ONCE]
+        below = await zookeeper.children_many(
+            [f"{layout.user_config_path(user)}/{CLIENTS}" for user in part]
+        )
+        for user, names in zip(part, below, strict=True):
+            found += [Entity(USERS, f"{user}{_OF_USER}{name}") for name in names or ()]
+    if layout.DEFAULT_USER in users:
+        found.append(Entity(USERS, layout.DEFAULT_USER))
+    return found
+
+
+async def read_quotas(
+    nodes: NodeReader, entities: Sequence[Entity], faults: Faults
+) -> dict[QuotaEntity, dict[str, str]]:
+    """Return the settings of entities with quotas, by owner; {} for an absent or unreadable node.
+
+    A node is left out, and reported, if its name is nobody's. Raises CoordinationError.
+    """
+    owners = {}
+    for entity in entities:
+        try:
+            owners[entity] = owner_of_quotas(entity)
+        except ValueError as fault:
+            faults.report(path_of(entity), fault)
+    found = await read(nodes, list(owners), faults)
+    return dict(zip(owners.values(), found, strict=True))
+
+
+async def ensure_parent(zookeeper: ZooKeeper, entity: Entity) -> None:
+    """Create the nodes above an entity's node. Raises CoordinationError."""
+    if _OF_USER in entity.name:
+        await zookeeper.ensure(path_of(entity).rpartition("/")[0])
 
 
 async def read_users(

@@ -53,6 +53,10 @@ TOPIC_CONFIGS: Final = "/config/topics"
 BROKER_CONFIGS: Final = "/config/brokers"
 USER_CONFIGS: Final = "/config/users"
 """Parent of the nodes with the SCRAM credentials and quotas of users. The name of each is `sanitized(user)`."""
+CLIENT_CONFIGS: Final = "/config/clients"
+"""Parent of the nodes with the quotas of client ids. The name of each is `sanitized(client id)`."""
+IP_CONFIGS: Final = "/config/ips"
+"""Parent of the nodes with the quotas of addresses."""
 DEFAULT_USER: Final = "<default>"
 """Name of the node under `/config/users` with the quotas of all users without quotas of their own."""
 ALL_BROKERS: Final = "<default>"
@@ -88,13 +92,21 @@ PERSISTENT: Final = (
     PRODUCER_ID_BLOCK,
     LOG_DIR_EVENTS,
     TOPIC_CONFIGS,
-    "/config/clients",
+    CLIENT_CONFIGS,
     USER_CONFIGS,
     BROKER_CONFIGS,
-    "/config/ips",
+    IP_CONFIGS,
 )
 """Nodes that every broker of the controller mode creates at its start if absent. Kafka creates the same nodes."""
-SHARED: Final = (CONFIG_CHANGES, PRODUCER_ID_BLOCK, TOPIC_CONFIGS, BROKER_CONFIGS, USER_CONFIGS)
+SHARED: Final = (
+    CONFIG_CHANGES,
+    PRODUCER_ID_BLOCK,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    USER_CONFIGS,
+    CLIENT_CONFIGS,
+    IP_CONFIGS,
+)
 """The nodes among `PERSISTENT` that every coordination mode uses."""
 
 _LOG_DIR_FAILURE: Final = 1
@@ -329,7 +341,7 @@ def encode_config_change(kind: str, name: str) -> bytes:
 def decode_config_change(data: bytes) -> tuple[str, str]:
     """Return the (kind, name) of the settings node in a notification of version 1 or 2. Raises ValueError.
 
-    The name is checked only for the kinds `topics` and `brokers`. Notifications about quotas have no effect.
+    The name is checked only for the kinds `topics` and `brokers`.
     """
     fields = parse_json(data)
     parts: list[Any] = [fields.get("entity_type"), fields.get("entity_name")]

@@ -41,6 +41,7 @@ from minikafka.broker.capabilities import (
     TopicPlan,
 )
 from minikafka.security.acls import AclEntry, ResourcePattern
+from minikafka.security.quotas import QuotaEntity
 from minikafka.security.tokens import DelegationToken
 
 Result = TypeVar("Result")
@@ -64,6 +65,8 @@ class MemoryState:
         self.acls: dict[ResourcePattern, frozenset[AclEntry]] = {}
         self.acl_listeners: list[AclListener] = []
         self.counter = 0
+        self.quotas: dict[QuotaEntity, Overrides] = {}
+        self.quota_listeners: list[ConfigListener] = []
 
     def count(self) -> int:
         self.counter += 1
@@ -257,7 +260,17 @@ class MemoryStores:
     ) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
 
+    async def alter_quotas(
+        self, owner: QuotaEntity, change: Callable[[Overrides], Overrides], *, validate_only: bool
+    ) -> None:
+        overrides = change(self.state.quotas.get(owner, {}))
+        if not validate_only:
+            self.state.quotas[owner] = overrides
+            for listener in self.state.quota_listeners:
+                listener.quotas_configured({owner: overrides})
+
     def changes(self, listener: ConfigListener) -> NoChanges:
+        self.state.quota_listeners.append(listener)
         return NoChanges()
 
     async def claim(self) -> tuple[int, int]:

@@ -487,6 +487,18 @@ SCENES: Final = (
     ),
     _fixed("v0", v.DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=True),
     _fixed("v0", v.DESCRIBE_CLIENT_QUOTAS, 0, components=[], strict=False),
+    _fixed(
+        "v1",
+        v.ALTER_CLIENT_QUOTAS,
+        1,
+        entries=[
+            {
+                "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
+            }
+        ],
+        validate_only=True,
+    ),
     _fixed("v0", v.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=[{"name": "nobody"}]),
     _fixed(
         "v0",

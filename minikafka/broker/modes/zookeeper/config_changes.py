@@ -26,6 +26,7 @@ from minikafka.base.ports import (
     ZooKeeper,
 )
 from minikafka.broker.capabilities import ConfigListener
+from minikafka.security.quotas import QuotaEntity
 from minikafka.zookeeper.nodes import configs, layout
 from minikafka.zookeeper.nodes.faults import Faults
 
@@ -88,6 +89,8 @@ class ZooKeeperConfigChanges:
         self._own_entities = configs.entities_of_broker(broker_id)
         self._users: set[str] = set()
         """Nodes of the users that the listener knows, so that it learns of removed users after a disconnection."""
+        self._owners: set[configs.Entity] = set()
+        """The other entities whose quotas the listener knows."""
         self._applied: dict[str, int] = {}
         """Name of each notification -> this broker's monotonic time at which it applied the notification.
 
@@ -130,7 +133,7 @@ class ZooKeeperConfigChanges:
             async with self._applying:
                 await self._read_broker_settings()
                 await self._listener.topics_configured(None)
-                await self._read_users({*self._users, *await configs.user_nodes(self._zookeeper)})
+                await self._read_all_users()
         await self._apply(names)
         self._has_started.set()
         await self._purge()
@@ -155,10 +158,9 @@ class ZooKeeperConfigChanges:
                 await self._report_unclean(topics)
             if changed.intersection(self._own_entities):
                 await self._read_broker_settings()
-            await self._read_users(
-                entity.name
-                for entity in changed
-                if entity.kind == configs.USERS and "/" not in entity.name
+            await self._read_users(entity.name for entity in changed if _is_user(entity))
+            await self._read_quotas(
+                entity for entity in changed if configs.has_quotas(entity) and not _is_user(entity)
             )
             left = self._applied.keys() & set(names)
             self._applied = {name: self._applied[name] for name in left}
@@ -168,15 +170,34 @@ class ZooKeeperConfigChanges:
         cluster, own = await configs.read(self._zookeeper, self._own_entities, self._faults)
         self._listener.brokers_configured(cluster, own)
 
+    async def _read_all_users(self) -> None:
+        """Pass credentials and quotas to the listener, also of those whose nodes no longer exist."""
+        nodes = await configs.user_nodes(self._zookeeper)
+        await self._read_users({*self._users, *nodes})
+        owners = await configs.owners_of_quotas(self._zookeeper, nodes)
+        await self._read_quotas({*self._owners, *owners})
+
     async def _read_users(self, nodes: Iterable[str]) -> None:
         """Pass the settings of the users with these nodes to the listener. `<default>` has quotas only."""
         names = sorted(set(nodes) - {layout.DEFAULT_USER})
         for start in range(0, len(names), USERS_AT_ONCE):
             part = names[start : start + USERS_AT_ONCE]
-            self._listener.users_configured(
-                await configs.read_users(self._zookeeper, part, self._faults)
+            users = await configs.read_users(self._zookeeper, part, self._faults)
+            self._listener.users_configured(users)
+            self._listener.quotas_configured(
+                {QuotaEntity(user): overrides for user, overrides in users.items()}
             )
             self._users.update(part)
+
+    async def _read_quotas(self, entities: Iterable[configs.Entity]) -> None:
+        """Pass the quotas of these entities to the listener."""
+        wanted = sorted(entities)
+        for start in range(0, len(wanted), USERS_AT_ONCE):
+            part = wanted[start : start + USERS_AT_ONCE]
+            self._listener.quotas_configured(
+                await configs.read_quotas(self._zookeeper, part, self._faults)
+            )
+            self._owners.update(part)
 
     async def _report_unclean(self, topics: Sequence[str]) -> None:
         """Report topics that now allow unclean elections, if this broker acts on changes (R63)."""
@@ -203,3 +224,9 @@ class ZooKeeperConfigChanges:
             await self._writes.purge([configs.removal(name) for name in old])
         except (KafkaError, CoordinationError) as error:
             logger.info("old notifications of changed settings are not deleted yet: %s", error)
+
+
+def _is_user(entity: configs.Entity) -> bool:
+    """Return True if an entity is a user, who may have credentials; False for `<default>` and for client ids."""
+    is_named = "/" not in entity.name and entity.name != layout.DEFAULT_USER
+    return entity.kind == configs.USERS and is_named

@@ -29,6 +29,7 @@ from minikafka.broker.modes.zookeeper.config_changes import (
     ZooKeeperConfigChanges,
 )
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
+from minikafka.security.quotas import QuotaEntity
 from minikafka.zookeeper.nodes import configs, layout
 from minikafka.zookeeper.nodes.faults import Faults
 
@@ -99,7 +100,22 @@ class ZooKeeperConfigs:
         validate_only: bool,
     ) -> None:
         """Replace an entity's overrides by `change(current overrides)`, and notify all brokers, in one multi."""
-        entity = _entity(kind, name)
+        await self._alter(_entity(kind, name), change, validate_only)
+
+    async def alter_quotas(
+        self, owner: QuotaEntity, change: Callable[[Overrides], Overrides], *, validate_only: bool
+    ) -> None:
+        entity = configs.quota_owner(owner)
+        if not validate_only:
+            await configs.ensure_parent(self._zookeeper, entity)
+        await self._alter(entity, change, validate_only)
+
+    async def _alter(
+        self,
+        entity: configs.Entity,
+        change: Callable[[Overrides], Overrides],
+        validate_only: bool,
+    ) -> None:
         path = configs.path_of(entity)
         for _ in range(_ATTEMPTS):
             node, *fence_nodes = await self._zookeeper.get_many([path, *self._writes.fence_paths])

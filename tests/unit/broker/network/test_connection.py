@@ -422,6 +422,10 @@ async def append(other: Client) -> None:
     await other.produce("t", [Record(value=b"new")], partition=0)
 
 
+async def no_wait() -> None:
+    """Do nothing: the reason ends by itself."""
+
+
 async def hold_back(
     reason: Reason, cluster: MemoryCluster, other: Client, client: Reader
 ) -> Ending:
@@ -451,6 +455,9 @@ async def hold_back(
             walks.add(ended)
             client.link.send([produce_frame("t", batch, acks=0)])  # no response ends the wait
             return partial(release, walks, ended)
+        case Reason.THROTTLED:
+            client.link.other._handler.throttle(50)
+            return no_wait
         case Reason.ROOM:
             holder = await half_sent(cluster, PRODUCE, 32 << 20)
             room = cluster.brokers[0].listener._rooms.large_produce

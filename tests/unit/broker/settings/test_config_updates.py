@@ -10,11 +10,14 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.metrics import Metrics
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.security.credentials import KnownCredentials
+from minikafka.simulation.clocks import LoopClock
 
 FILE = {"broker.id": "1", "num.partitions": "3"}
 SECRET = {"minikafka.cluster.secret": "0123456789abcdef"}
@@ -31,10 +34,13 @@ class Replicas:
 
 
 def updates(replicas: Replicas) -> ConfigUpdates:
-    settings = DynamicConfig(BrokerConfig.from_mapping({**FILE, **SECRET}))
+    config = BrokerConfig.from_mapping({**FILE, **SECRET})
+    settings = DynamicConfig(config)
+    quotas = BrokerQuotas(config, LoopClock(), Metrics(), {})
     controller: Any = SimpleNamespace(set_broker_defaults=replicas.set_broker_defaults)
     stores = DynamicStores(settings.static, bytes)
-    return ConfigUpdates(settings, replicas, controller, KnownCredentials(b"secret"), stores)
+    credentials = KnownCredentials(b"secret")
+    return ConfigUpdates(settings, replicas, controller, credentials, stores, quotas)
 
 
 def test_changed_settings_that_need_no_restart_are_applied() -> None:

@@ -49,6 +49,7 @@ KAFKA_39 = {
     "ListPartitionReassignments": 0,
     "OffsetDelete": 0,
     "DescribeClientQuotas": 1,
+    "AlterClientQuotas": 1,
     "DescribeUserScramCredentials": 0,
     "AlterUserScramCredentials": 0,
     "UpdateFeatures": 1,

@@ -12,16 +12,19 @@ from support.until import until
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Check
 from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites
 from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
+from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.security import scram
 from minikafka.security.credentials import KnownCredentials
+from minikafka.security.quotas import DEFAULT, QuotaEntity
 from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
@@ -81,7 +84,10 @@ class World:
         controller: Any = self.controller
         self.credentials = KnownCredentials(b"secret")
         stores = DynamicStores(self.settings.static, bytes)
-        listener = ConfigUpdates(self.settings, self.replicas, controller, self.credentials, stores)
+        self.quotas = BrokerQuotas(self.settings.static, self.clock, Metrics(), {})
+        listener = ConfigUpdates(
+            self.settings, self.replicas, controller, self.credentials, stores, self.quotas
+        )
         writes = ControllerConfigWrites(self.session, controller, NOTHING)
         self.changes = ZooKeeperConfigChanges(
             self.session, self.clock, self.tasks, 1, listener, writes, Faults()
@@ -109,6 +115,16 @@ class World:
     def write_user(self, node: str, overrides: dict[str, str]) -> None:
         path = layout.user_config_path(node)
         self.write(path, overrides, layout.encode_config_change("users", node))
+
+    def put_quotas(self, path: str, quotas: dict[str, str]) -> None:
+        """Write the node of an owner of quotas, and the nodes above it, without a notification."""
+        parent, _, _ = path.rpartition("/")
+        above = ""
+        for part in parent.split("/"):
+            above += f"/{part}"
+            if f"/config{above}" not in self.ensemble.nodes:
+                self.ensemble.put(f"/config{above}", b"")
+        self.ensemble.put(f"/config/{path}", layout.encode_config(quotas))
 
     def names(self) -> list[str]:
         return self.ensemble.children(layout.CONFIG_CHANGES)
@@ -376,3 +392,64 @@ async def test_malformed_credential_removes_the_former_one_and_is_logged_without
     await until(lambda: salt_of(world, "alice") is None)
     assert "credential of user alice is malformed" in caplog.text
     assert "the-secret" not in caplog.text
+
+
+# ---- quotas
+
+RATE = {"producer_byte_rate": "1000"}
+
+
+@pytest.mark.parametrize(
+    ("path", "owner"),
+    [
+        ("users/al%20ice", QuotaEntity("al ice")),
+        ("users/<default>", QuotaEntity(DEFAULT)),
+        ("users/alice/clients/c%2F1", QuotaEntity("alice", "c/1")),
+        ("users/<default>/clients/<default>", QuotaEntity(DEFAULT, DEFAULT)),
+        ("clients/c", QuotaEntity(client_id="c")),
+        ("clients/<default>", QuotaEntity(client_id=DEFAULT)),
+    ],
+)
+async def test_quotas_are_known_at_the_start_and_change_with_notifications(
+    world: World, path: str, owner: QuotaEntity
+) -> None:
+    world.put_quotas(path, RATE)
+    await world.changes.start()
+    assert world.quotas.stored == {owner: {"producer_byte_rate": 1000.0}}
+    kind, _, name = path.partition("/")
+    change = layout.encode_config_change(kind, name)
+    world.write(f"/config/{path}", {"producer_byte_rate": "7"}, change)
+    await until(lambda: world.quotas.stored == {owner: {"producer_byte_rate": 7.0}})
+    world.write(f"/config/{path}", {}, change)
+    await until(lambda: world.quotas.stored == {})
+
+
+async def test_quota_of_connections_is_known_by_address(world: World) -> None:
+    world.put_quotas("ips/10.0.0.1", {"connection_creation_rate": "5", **RATE})
+    world.put_quotas("ips/<default>", {"connection_creation_rate": "9"})
+    await world.changes.start()
+    assert world.quotas.connection_rate("10.0.0.1") == 5
+    assert world.quotas.connection_rate("10.0.0.2") == 9
+    assert not world.quotas.is_metered
+
+
+async def test_malformed_quota_and_node_name_are_logged_and_others_apply(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put_quotas("clients/%zz", RATE)
+    world.put_quotas("clients/c", {"producer_byte_rate": "fast", "consumer_byte_rate": "5"})
+    await world.changes.start()
+    assert world.quotas.stored == {QuotaEntity(client_id="c"): {"consumer_byte_rate": 5.0}}
+    assert "Ignoring a quota of client id 'c'" in caplog.text
+    assert "/config/clients/%zz" in caplog.text
+
+
+async def test_quotas_removed_during_a_disconnection_no_longer_apply(world: World) -> None:
+    world.put_quotas("users/alice/clients/c", RATE)
+    world.put_quotas("users/bob", RATE)
+    await world.changes.start()
+    assert len(world.quotas.stored) == 2
+    world.ensemble.delete("/config/users/alice/clients/c")
+    world.ensemble.delete("/config/users/bob")
+    world.session.reconnect()
+    await until(lambda: world.quotas.stored == {})
