@@ -26,16 +26,20 @@ from minikafka.kafka.wire.codec import is_flexible
 from minikafka.kafka.wire.versions import (
     ALTER_REPLICA_LOG_DIRS,
     CREATE_ACLS,
+    CREATE_DELEGATION_TOKEN,
     CREATE_TOPICS,
     DELETE_ACLS,
     DELETE_TOPICS,
     DESCRIBE_ACLS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_DELEGATION_TOKEN,
     DESCRIBE_LOG_DIRS,
+    EXPIRE_DELEGATION_TOKEN,
     LIST_OFFSETS,
     OFFSET_COMMIT,
     OFFSET_FETCH,
     OFFSET_FOR_LEADER_EPOCH,
+    RENEW_DELEGATION_TOKEN,
     WRITE_TXN_MARKERS,
 )
 
@@ -97,6 +101,10 @@ _REQUESTS: Final[Mapping[tuple[int, int], _Older]] = {
     (ALTER_REPLICA_LOG_DIRS, 0): _Older(1),
     (DESCRIBE_LOG_DIRS, 0): _Older(1),
     (WRITE_TXN_MARKERS, 0): _Older(1),
+    (CREATE_DELEGATION_TOKEN, 0): _Older(1),
+    (RENEW_DELEGATION_TOKEN, 0): _Older(1),
+    (EXPIRE_DELEGATION_TOKEN, 0): _Older(1),
+    (DESCRIBE_DELEGATION_TOKEN, 0): _Older(1),
 }
 _RESPONSES: Final[Mapping[tuple[int, int], _Older]] = {
     (LIST_OFFSETS, 0): _Older(
@@ -121,6 +129,10 @@ _RESPONSES: Final[Mapping[tuple[int, int], _Older]] = {
     (ALTER_REPLICA_LOG_DIRS, 0): _Older(1),
     (DESCRIBE_LOG_DIRS, 0): _Older(1),
     (WRITE_TXN_MARKERS, 0): _Older(1),
+    (CREATE_DELEGATION_TOKEN, 0): _Older(1),
+    (RENEW_DELEGATION_TOKEN, 0): _Older(1),
+    (EXPIRE_DELEGATION_TOKEN, 0): _Older(1),
+    (DESCRIBE_DELEGATION_TOKEN, 0): _Older(1),
 }
 
 
