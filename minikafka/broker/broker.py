@@ -386,7 +386,8 @@ class BrokerServer:
         self.replicas.start()
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
-        self.tasks.spawn(self.accounts.tokens.run(), "expired-tokens")
+        if self.accounts.tokens.known is not None:
+            self.tasks.spawn(self.accounts.tokens.run(), "expired-tokens")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         lifecycle = self.capabilities.lifecycle

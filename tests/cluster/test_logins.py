@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import aiokafka
@@ -25,7 +26,10 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 from kafka.net.sasl.oauth import AbstractTokenProvider
+from kazoo.client import KazooClient
 from support.security.secured_brokers import SecuredBrokers
+
+from minikafka.security import scram
 
 KEY: Final = ec.generate_private_key(ec.SECP256R1())
 SCRAMS: Final = {
@@ -199,3 +203,42 @@ def test_secrets_are_neither_in_a_log_nor_in_a_ledger(brokers: SecuredBrokers) -
         assert "-secret" not in text
         assert "stored_key" not in text
         assert ".eyJ" not in text
+
+
+def test_brokers_log_in_to_each_other_as_a_user_from_before_the_first_start(tmp_path: Path) -> None:
+    mechanism = scram.BY_NAME["SCRAM-SHA-512"]
+    credential = scram.new_credential(mechanism, "broker-secret", 4096, b"salt")
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    changes = {
+        "sasl.enabled.mechanisms": ["PLAIN", mechanism.name],
+        "sasl.mechanism.inter.broker.protocol": mechanism.name,
+        "listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config": (
+            f'{module} required username="broker" password="broker-secret";'
+        ),
+    }
+    brokers = SecuredBrokers(tmp_path, "SASL_PLAINTEXT", brokers=2, changes=changes)
+    brokers.start_zookeeper()
+    try:
+        zookeeper = KazooClient(
+            f"127.0.0.1:{brokers._zookeeper}", connection_retry={"max_tries": -1}
+        )
+        zookeeper.start(30)
+        config = {"version": 1, "config": {mechanism.name: scram.encode_credential(credential)}}
+        zookeeper.create("/config/users/broker", json.dumps(config).encode(), makepath=True)
+        zookeeper.stop()
+        zookeeper.close()
+        for id_ in (1, 2):
+            brokers.write_file(id_)
+            brokers.start(id_)
+        for id_ in (1, 2):
+            brokers.wait_until_ready(id_)
+        client = admin(brokers)
+        [made] = client.create_topics([NewTopic("copied", 1, 2)]).values()
+        made.result(30)
+        acked: list[Any] = []
+        producer = Producer({**brokers.properties("SASL_PLAINTEXT"), "acks": "all"})
+        producer.produce("copied", b"x", on_delivery=lambda error, _: acked.append(error))
+        producer.flush(30)
+        assert acked == [None]  # min.insync.replicas is 2, so the follower has fetched the record
+    finally:
+        brokers.__exit__()
