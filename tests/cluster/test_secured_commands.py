@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.security.certificates import PASSWORD
@@ -225,3 +227,37 @@ def test_a_user_can_log_in_until_it_is_removed(brokers: SecuredBrokers) -> None:
     assert "carol" in run(brokers, "SASL_SSL", "users", "list").stdout
     assert run(brokers, "SASL_SSL", "users", "remove", "carol").returncode == 0
     assert log_in("second") == 3
+
+
+def test_why_names_the_rule_and_the_command_that_grants_a_right(brokers: SecuredBrokers) -> None:
+    def why(*arguments: str) -> dict[str, Any]:
+        named = ("why", "--principal", "User:bob", "--topic", "why-orders", "--operation", "write")
+        done = run(brokers, "SASL_SSL", *named, *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        [answer] = json.loads(done.stdout)["operations"]
+        return answer
+
+    denied = why()
+    assert (denied["allowed"], denied["reason"]) == (False, "no ACL allows it")
+    command = shlex.split(denied["remedy"])
+    assert command[:3] == ["minikafka", "acls", "add"]
+    assert "--command-config" in command
+    granted = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=60
+    )
+    assert granted.returncode == 0, granted.stderr
+    allowed = why()
+    assert allowed["allowed"]
+    assert allowed["acl"] == "ALLOW User:bob Write on Topic:LITERAL:why-orders from host *"
+    shown = run(brokers, "SASL_SSL", "why", "--principal", "User:alice", "--cluster").stdout
+    assert "User:alice may Alter on the cluster: the principal is a super user" in shown
+    forbidden = run(
+        brokers,
+        "SASL_SSL",
+        *("why", "--principal", "User:bob", "--topic", "t"),
+        sasl_jaas_config=BOB,
+    )
+    assert forbidden.returncode == 1
+    assert "CLUSTER_AUTHORIZATION_FAILED" in forbidden.stderr
+    admin = ("acls", "remove", "--allow-principal", "User:bob", "--operation", "Write")
+    assert run(brokers, "SASL_SSL", *admin, "--topic", "why-orders").returncode == 0

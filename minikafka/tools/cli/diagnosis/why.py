@@ -1,4 +1,4 @@
-"""`why`: explain problems of a partition, why an offset is not visible, or why a group makes no progress.
+"""`why`: explain problems of a partition, why an offset is not visible, why a group makes no progress, or rights.
 
 The command changes nothing. Exit code 0: there is an explanation, also for a healthy partition or group (see
 `healthy` in --json). Exit code 1: the cluster, topic, partition or group does not exist. Exit code 2: usage error.
@@ -20,12 +20,14 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import local_options
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
+from minikafka.tools.cli.diagnosis.why_principal import or_principal
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
 
 
 @click.command()
+@or_principal
 @partition_or_group
 @click.option(
     "--offset",
@@ -39,6 +41,8 @@ def why(tp: TopicPartition | None, group: str | None, offset: int | None, data: 
 
     With --group, explain what blocks a consumer group: a member that does not rejoin, a rebalance loop, a
     partition without a live leader, a refused commit, lag that grows.
+
+    With --principal, explain which ACL allows or denies operations on a resource to a user, or that none does.
 
     Each reason names the broker that causes it, and the events and lines in the ledgers that show it
     (EPOCH-NUMBER BROKER#LINE). Also works on the files of a cluster that is down.
