@@ -77,7 +77,7 @@ listener.name.sasl_ssl.plain.sasl.jaas.config = '''org.apache.kafka.common.secur
 ```
 
 - The brokers listen on 127.0.0.1. They check each other's certificates, so the certificate must be for this address,
-  unless `ssl.endpoint.identification.algorithm` is empty.
+  unless `ssl.endpoint.identification.algorithm` is empty. If they would refuse it, none is started.
 - If the listener between brokers is encrypted, the control listener is encrypted with the same keys.
 - `minikafka up` prints the addresses of the first listener, to which commands connect: `PLAINTEXT` if there is one,
   else the first row.

@@ -200,6 +200,10 @@ LOCAL_IMPORTS = {
     "minikafka/tools/cli/processes/broker_process.py": (2, "a broker loads one mode, 1 MB"),
     "minikafka/tools/cli/processes/zookeeper_process.py": (1, "most servers have no keys, 2 MB"),
     "minikafka/tools/cluster/__init__.py": (1, "reading a data directory needs no LocalCluster"),
+    "minikafka/tools/cluster/launch/tls_check.py": (
+        1,
+        "only encrypted connections need cryptography, which takes 30 ms",
+    ),
     "minikafka/tools/cluster/observation/access.py": (3, "LocalCluster loads no client"),
     "minikafka/tools/cluster/observation/sights.py": (3, "LocalCluster loads no ZooKeeper client"),
     "minikafka/tools/cluster/observation/state.py": (2, "LocalCluster loads no client and aiohttp"),

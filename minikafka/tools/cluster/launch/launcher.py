@@ -42,6 +42,7 @@ from minikafka.tools.cluster.launch.plan import (
     coordination_of,
     plan,
 )
+from minikafka.tools.cluster.launch.tls_check import check_tls
 from minikafka.tools.cluster.ports import HeldPorts, is_free
 from minikafka.tools.cluster.processes import (
     ProcessId,
@@ -113,8 +114,13 @@ class Launcher:
         finally:
             held.release()  # the plan of the start chooses again
         self._check_overrides(record)
-        for broker in record.brokers:
-            self._broker_keys(broker, record, self.request.config.broker.get(SECRET_KEY))
+        self._check_keys(record, record.brokers)
+
+    def _check_keys(self, record: ClusterRecord, brokers: Collection[BrokerRecord]) -> None:
+        """Raise ConfigError if brokers could not start with their keys."""
+        secret = self.request.config.broker.get(SECRET_KEY)
+        keys = [self._broker_keys(broker, record, secret) for broker in brokers]
+        check_tls(map(BrokerConfig.from_mapping, keys))
 
     async def start_all(self) -> list[int]:
         """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
@@ -270,7 +276,9 @@ class Launcher:
         coordination_of(self.request, self.record)
         self._check_overrides(self.record)
         record = replace(self.record, settings=self.settings_now())
-        self._write_files(record, [record.broker(id_) for id_ in ids])
+        brokers = [record.broker(id_) for id_ in ids]
+        self._check_keys(record, brokers)
+        self._write_files(record, brokers)
         self._save(record)
 
     def unapplied(self, broker_id: int) -> list[SettingChange]:

@@ -1,0 +1,66 @@
+"""The check of the keys of TLS before a start: brokers that could not connect to each other are not started."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Final
+
+from minikafka.base.config import BrokerConfig
+from minikafka.base.config.listeners import Listeners
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.errors import ConfigError
+
+_TURNS: Final = 3
+"""Times that each side continues the handshake. TLS 1.2 needs three."""
+
+
+def check_tls(configs: Iterable[BrokerConfig]) -> None:
+    """Raise ConfigError if keys cannot be used, or if brokers would refuse each other's certificates."""
+    checked: set[tuple[object, ...]] = set()
+    for config in configs:
+        for listener in (item for item in config.endpoints.kafka if item.security.is_encrypted):
+            keys = config.security_of(listener.name)
+            hosts = _hosts(listener.name, config.endpoints)
+            values = (hosts, *(getattr(keys, each.name) for each in fields(SecurityKeys)))
+            if values not in checked:
+                checked.add(values)
+                _check(listener.name, keys, hosts)
+
+
+def _hosts(name: str, listeners: Listeners) -> tuple[str, ...]:
+    """Return the hosts to which other brokers connect with the keys of a listener, if it is the one between brokers."""
+    if name != listeners.inter_broker:
+        return ()
+    used = (listeners.inter_broker, listeners.control.name)
+    return tuple(dict.fromkeys(item.host for item in listeners.advertised if item.name in used))
+
+
+def _check(name: str, keys: SecurityKeys, hosts: Iterable[str]) -> None:
+    from minikafka.runtime.tls_keys import context_of
+
+    server = context_of(keys, server=True)
+    for host in hosts:
+        try:
+            _shake_hands(server, context_of(keys, server=False), host)
+        except ssl.SSLError as error:
+            reason = getattr(error, "verify_message", "") or error.reason or str(error)
+            raise ConfigError(
+                f"brokers would refuse each other's certificate on the listener {name}: {reason.rstrip('.')}; it must "
+                f"be for {host}, where they listen, of an authority in ssl.truststore.location"
+            ) from error
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """Carry out a handshake in memory, as between two brokers. Raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for side in sides * _TURNS:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
