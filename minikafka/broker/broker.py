@@ -52,6 +52,7 @@ from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.network.admission import AuthenticationLog, admission_of
+from minikafka.broker.network.connection_quotas import ConnectionQuotas
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
@@ -333,7 +334,9 @@ class BrokerServer:
         room.register(self.metrics)
         services = self._new_services(ports, cluster_id)
         logins = AuthenticationLog(ports.clock, self.metrics)
-        listener = KafkaListener(services, self.replicas, ports, room, logins)
+        places = ConnectionQuotas(self.config, ports.clock, self.quotas)
+        places.register(self.metrics)
+        listener = KafkaListener(services, self.replicas, ports, room, places, logins)
         if (source := self.capabilities.metadata) is not None:
             listener.handlers.update(with_fresh_metadata(HANDLERS, source))
         return listener

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
-from minikafka.base.ports import Clock, ControlPlane, Rng
+from minikafka.base.ports import Clock, ControlPlane, Link, Rng
 from minikafka.broker.access import Access
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.authentication import Authentication
@@ -94,6 +94,13 @@ class ClientConnection:
     authentication: Authentication | None = None
     authenticated_at: int = 0
     is_ending: bool = False
+    on_open: Callable[[ClientConnection, Link], None] | None = None
+
+    def opened(self, link: Link) -> None:
+        """Note that the connection is open, and who is at its other end."""
+        self.peer = link.peer()
+        if self.on_open is not None:
+            self.on_open(self, link)
 
     @property
     def user(self) -> str:

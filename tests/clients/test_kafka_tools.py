@@ -363,3 +363,32 @@ async def test_user_that_was_written_to_zookeeper_before_the_first_start_is_know
             assert "SCRAM" not in await run_java(MAIN["configs"], *to, *user, "--describe")
     finally:
         await zookeeper.kill()
+
+
+async def test_quotas_are_written_described_and_deleted(tools: Tools) -> None:
+    both = "producer_byte_rate=1024,request_percentage=12.5"
+    alice = ("--entity-type", "users", "--entity-name", "al ice")
+    everyone = ("--entity-type", "users", "--entity-default")
+    client = ("--entity-type", "clients", "--entity-name", "c")
+    address = ("--entity-type", "ips", "--entity-name", "127.0.0.9")
+    rate = ("--alter", "--add-config", "consumer_byte_rate=2048")
+    await tools.do("configs", *alice, "--alter", "--add-config", both)
+    await tools.do("configs", *alice, *client, *rate)
+    await tools.do("configs", *everyone, *rate)
+    connections = "connection_creation_rate=7"
+    await tools.do("configs", *address, "--alter", "--add-config", connections)
+    shown = await tools.do("configs", "--describe", *alice)
+    assert "Quota configs for user-principal 'al ice' are" in shown
+    assert "producer_byte_rate=1024.0" in shown
+    assert "request_percentage=12.5" in shown
+    assert "consumer_byte_rate=2048.0" in await tools.do("configs", "--describe", *alice, *client)
+    assert "consumer_byte_rate=2048.0" in await tools.do("configs", "--describe", *everyone)
+    assert "connection_creation_rate=7.0" in await tools.do("configs", "--describe", *address)
+    refused = await tools.run("configs", *client, "--alter", "--add-config", connections)
+    assert "connection_creation_rate" in refused
+    gone = ("--alter", "--delete-config")
+    await tools.do("configs", *alice, *gone, "producer_byte_rate,request_percentage")
+    await tools.do("configs", *alice, *client, *gone, "consumer_byte_rate")
+    await tools.do("configs", *everyone, *gone, "consumer_byte_rate")
+    await tools.do("configs", *address, *gone, "connection_creation_rate")
+    assert "producer_byte_rate" not in await tools.do("configs", "--describe", *alice)

@@ -27,9 +27,10 @@ from minikafka.base.config.keys import (
     unknown_key,
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
+from minikafka.base.config.quotas import QuotaKeys
 from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
 from minikafka.base.config.unread_security import unread_security
-from minikafka.base.config.zookeeper import ZooKeeperKeys, check_zookeeper
+from minikafka.base.config.zookeeper import check_zookeeper
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError
@@ -56,7 +57,7 @@ _KAFKA_VERSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(ZooKeeperKeys):
+class BrokerConfig(QuotaKeys):
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
@@ -398,24 +399,6 @@ class BrokerConfig(ZooKeeperKeys):
     )
     replication_quota_window_size_seconds: int = key(
         INT, 1, "Length of each window of replication.quota.window.num.", low=1
-    )
-    quota_window_num: int = key(
-        INT,
-        11,
-        "Number of windows over which the rates of clients with a quota are averaged.",
-        low=1,
-    )
-    quota_window_size_seconds: int = key(
-        INT, 1, "Length of each window of quota.window.num.", low=1
-    )
-    controller_quota_window_num: int = key(
-        INT,
-        11,
-        "Number of windows for which a client with the quota controller_mutation_rate may save up changes of topics.",
-        low=1,
-    )
-    controller_quota_window_size_seconds: int = key(
-        INT, 1, "Length of each window of controller.quota.window.num.", low=1
     )
 
     # Controlled shutdown.

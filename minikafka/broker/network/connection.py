@@ -165,7 +165,7 @@ class AcceptedConnection(FramedStream):
     def connected(self, link: Link) -> None:
         """Begin to serve the client."""
         self.link = self.gate.link = link
-        self.client.peer = link.peer()
+        self.client.opened(link)
         if self.client.authentication is not None:
             self.client.authentication.on_renewed = self._begin_session
             self._begin_session()

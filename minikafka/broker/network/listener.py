@@ -36,6 +36,7 @@ from minikafka.broker.apis import (
 )
 from minikafka.broker.network.admission import AuthenticationLog
 from minikafka.broker.network.connection import AcceptedConnection
+from minikafka.broker.network.connection_quotas import ConnectionQuotas
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.frame_room import SWEEP_MS, FrameRoom, frame_rooms
 from minikafka.broker.network.newcomer import LARGE_BYTES, Admission, Newcomer
@@ -94,8 +95,10 @@ class KafkaListener:
         replicas: ReplicaManager,
         ports: BrokerPorts,
         room: ConnectionRoom,
+        places: ConnectionQuotas,
         logins: AuthenticationLog,
     ) -> None:
+        self._places = places
         self._services = services
         self._replicas = replicas
         self._transport = ports.transport
@@ -161,10 +164,13 @@ class KafkaListener:
         return newcomer
 
     def _admit(self, newcomer: Newcomer) -> AcceptedConnection:
+        self._newcomers.pop(newcomer, None)  # the connection lives on: it stays counted
         return self._new_connection(newcomer.client)
 
     def _left(self, newcomer: Newcomer) -> None:
-        self._newcomers.pop(newcomer, None)
+        if newcomer in self._newcomers:
+            del self._newcomers[newcomer]
+            self._places.closed(newcomer.client)
 
     def _accept(self, listener: str) -> AcceptedConnection | None:
         """Return the handler of a new connection; None to refuse it, if there is no room."""
@@ -188,7 +194,7 @@ class KafkaListener:
 
     def _new_client(self, listener: str) -> ClientConnection:
         self._last_id += 1
-        return ClientConnection(self._last_id, listener)
+        return ClientConnection(self._last_id, listener, on_open=self._places.opened)
 
     def _new_connection(self, client: ClientConnection) -> AcceptedConnection:
         connection = AcceptedConnection(
@@ -258,6 +264,7 @@ class KafkaListener:
     def _closed(self, connection: AcceptedConnection) -> None:
         self._connections.pop(connection, None)
         self._silent.pop(connection, None)
+        self._places.closed(connection.client)
 
     def free_descriptors(self) -> None:
         """Close idle connections if other descriptors have taken half of the reserve, at most every 100 ms.

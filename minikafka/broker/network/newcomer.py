@@ -112,7 +112,7 @@ class Newcomer:
 
     def connected(self, link: Link) -> None:
         self.link = link
-        self.client.peer = link.peer()
+        self.client.opened(link)
 
     def disconnected(self, error: Exception | None) -> None:
         if self._timer is not None:
@@ -263,5 +263,6 @@ class Newcomer:
         self._data = bytearray()
         self._failures.succeeded()
         self._room.release(self)
+        accepted = self._accept(self)
         self._closed(self)
-        self.link.hand_over(self._accept(self), received)
+        self.link.hand_over(accepted, received)

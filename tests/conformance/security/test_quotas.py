@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.security.secured import User as SecuredUser
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ConfigError, ErrorCode
 from minikafka.base.metrics import prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
@@ -467,3 +467,80 @@ def test_changes_can_be_saved_up_for_the_configured_windows() -> None:
         assert 6_000 < throttle_ms <= 7_000
 
     play(scene, controller_quota_window_num=3, controller_quota_window_size_seconds=2)
+
+
+# ---- connections
+
+
+async def is_served(user: User) -> bool:
+    """Return True if a request on the connection is answered, False if the connection is closed."""
+    body = request(API_VERSIONS, 0)
+    user.peer.link.send([encode_request(API_VERSIONS, 0, 7, user.name, body)])
+    await until(lambda: user.peer.is_closed or user.peer.frames())
+    return not user.peer.is_closed
+
+
+async def connect(cluster: MemoryCluster) -> User:
+    user = User(cluster, "alice")
+    await cluster.transport.connect(lambda: user.peer, "127.0.0.1", 9092)
+    return user
+
+
+@pytest.mark.key("max.connections.per.ip")
+def test_connections_above_the_number_of_an_address_are_closed_at_once() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        places = cluster.brokers[0].listener._places
+        await until(lambda: not places._counts)
+        users = [await connect(cluster) for _ in range(4)]
+        assert await is_served(users[-1])
+        assert not await is_served(await connect(cluster))
+        users[0].peer.link.abort()
+        await until(lambda: sum(places._counts.values()) == 3)
+        assert await is_served(await connect(cluster))
+
+    play(scene, max_connections_per_ip=4)
+
+
+@pytest.mark.key("max.connections.per.ip.overrides")
+def test_an_address_may_have_a_number_of_its_own() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        users = [await connect(cluster) for _ in range(6)]
+        assert await is_served(users[-1])
+
+    play(scene, max_connections_per_ip=1, max_connections_per_ip_overrides=["127.0.0.1:50"])
+
+
+def test_malformed_overrides_stop_the_start_with_the_name_of_the_key() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        raise AssertionError("the broker has started")
+
+    for entry in ("127.0.0.1", "somewhere:5", "127.0.0.1:many"):
+        with pytest.raises(ConfigError, match=r"max\.connections\.per\.ip\.overrides"):
+            play(scene, max_connections_per_ip_overrides=[entry])
+
+
+@pytest.mark.key("max.connection.creation.rate")
+def test_connections_above_the_rate_are_served_later() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        times = []
+        for _ in range(15):
+            user = await connect(cluster)
+            began = now()
+            assert await is_served(user)
+            times.append(now() - began)
+        assert times[0] < 0.1
+        assert times[-1] > 0.3
+
+    play(scene, max_connection_creation_rate=1)
+
+
+def test_connections_above_the_rate_of_an_address_are_closed_later() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        await set_quota(cluster, 1, "connection_creation_rate", ip="127.0.0.1")
+        users = [await connect(cluster) for _ in range(12)]
+        assert await is_served(users[0])
+        began = now()
+        assert not await is_served(users[-1])
+        assert 0.1 < now() - began <= 1.1
+
+    play(scene)
