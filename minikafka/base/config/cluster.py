@@ -60,8 +60,8 @@ class ClusterConfig:
     data: str = _DATA
     zookeeper: str | None = None
     listeners: Mapping[str, int] | None = None
-    broker: Mapping[str, object] = field(default_factory=dict)
-    overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    broker: Mapping[str, object] = field(default_factory=dict, repr=False)
+    overrides: Mapping[int, Mapping[str, object]] = field(default_factory=dict, repr=False)
     given: frozenset[str] = frozenset()
     was_named: bool = False
     is_default: bool = False

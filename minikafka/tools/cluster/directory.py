@@ -160,8 +160,8 @@ class ClusterRecord:
     configured: Mapping[str, int] = field(default_factory=dict)
     coordination: str = CONTROLLER
     """The coordination mode of all brokers, which never changes."""
-    settings: ClusterSettings | None = None
-    """The keys that the cluster keeps; None for a cluster of an older version."""
+    settings: ClusterSettings | None = field(default=None, repr=False)
+    """The keys that the cluster keeps, with secrets; None for a cluster of an older version."""
 
     @property
     def listener_names(self) -> tuple[str, ...]:

@@ -142,3 +142,12 @@ def test_error_without_plaintext_says_how_brokers_can_connect_to_each_other(
     ):
         start(tmp_path, ClusterConfig.parse(f"[listeners]\nSSL = 0\n{broker}"))
     assert not list(tmp_path.glob("broker-*.toml"))
+
+
+def test_secrets_of_the_configuration_are_in_no_repr_of_a_cluster(tmp_path: Path) -> None:
+    text = "[broker]\nssl.keystore.password = 's3cret'\n[broker.1]\nssl.key.password = 's3cret'"
+    config = ClusterConfig.parse(text)
+    record = start(tmp_path, config).record
+    assert record.settings is not None
+    assert record.settings.keys_of(1)["ssl.keystore.password"] == "s3cret"
+    assert "s3cret" not in f"{config!r}{record!r}"

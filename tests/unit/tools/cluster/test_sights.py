@@ -12,9 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.security.certificates import Authority
 
+from minikafka.base.config.security import SecurityKeys
+from minikafka.base.ports import Buffer, Link
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation import sights
 from minikafka.tools.cluster.observation.causes import causes_of
@@ -25,6 +29,7 @@ from minikafka.tools.cluster.observation.sights import (
     ProcessSight,
     Sights,
     ZooKeeperSight,
+    _answers_clients,
     full_among,
     last_line,
     look,
@@ -221,3 +226,55 @@ async def test_missing_data_directory_of_a_running_zookeeper_is_seen(
         missing.append(process.missing)
         directory.zookeeper.mkdir(parents=True, exist_ok=True)
     assert missing == [(str(directory.zookeeper),), ()]
+
+
+class Silent:
+    """The handler of a connection to which nothing is sent after the handshake."""
+
+    def connected(self, link: Link) -> None:
+        pass
+
+    def get_buffer(self, hint: int) -> Buffer:
+        return bytearray(16)
+
+    def buffer_updated(self, count: int) -> None:
+        pass
+
+    def disconnected(self, error: Exception | None) -> None:
+        pass
+
+    def drained(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("client_auth", ["none", "required"])
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_broker_answers_clients_if_its_encrypted_listener_shakes_hands(
+    tmp_path: Path, client_auth: str, version: str
+) -> None:
+    authority = Authority(tmp_path)
+    keys = SecurityKeys(
+        ssl_keystore_location=str(authority.server("elsewhere").pem),
+        ssl_truststore_location=str(authority.pem),
+        ssl_client_auth=client_auth,
+        ssl_enabled_protocols=(version,),
+    )
+    transport = SocketTransport()
+    tls = transport.tls(keys, server=True)
+    listener = await transport.listen(Silent, HOST, 0, tls)
+    broker = BrokerRecord(1, 0, 1, None, {"SSL": listener.port}, {"SSL": "SSL"})
+    assert await _answers_clients(broker)
+    await listener.close()
+    assert not await _answers_clients(broker)
+
+
+async def test_program_that_speaks_no_tls_does_not_answer_as_an_encrypted_listener() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        broker = BrokerRecord(1, 0, 1, None, {"SSL": port}, {"SSL": "SSL"})
+        assert not await _answers_clients(broker)
