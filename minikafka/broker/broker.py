@@ -382,10 +382,10 @@ class BrokerServer:
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
         serving = await self.control_plane.serve(self.on_call, control.host, control.port, page)
+        await self.config_changes.start()  # before clients log in: it reads their credentials
         ports = await self.listener.start(endpoints.kafka, self._admissions)
         ports[control.name] = serving.port
         self.info = replace(self.info, endpoints=endpoints.registered(ports))
-        await self.config_changes.start()
         self.replicas.start()
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
