@@ -106,12 +106,12 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
         "--transactional-id",
         "transactional_ids",
         multiple=True,
-        metavar="ID",
+        metavar="NAME",
         help="A transactional id.",
         shell_complete=completion.transactions,
     )
     @click.option(
-        "--delegation-token", "tokens", multiple=True, metavar="ID", help="A delegation token."
+        "--delegation-token", "tokens", multiple=True, metavar="NAME", help="A delegation token."
     )
     @click.option(
         "--user-principal",

@@ -48,7 +48,7 @@ def or_principal(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--cluster", is_flag=True, help="With --principal: the cluster.")
     @click.option(
-        "--transactional-id", metavar="ID", help="With --principal: this transactional id."
+        "--transactional-id", metavar="NAME", help="With --principal: this transactional id."
     )
     @click.option(
         "--operation",

@@ -15,7 +15,7 @@ def owner_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--user", metavar="NAME", help="A user, without `User:`.")
     @click.option("--user-defaults", is_flag=True, help="Each user without a quota of its own.")
-    @click.option("--client", metavar="ID", help="A client id; with --user, only of this user.")
+    @click.option("--client", metavar="CLIENT", help="A client id; with --user, only of this user.")
     @click.option(
         "--client-defaults", is_flag=True, help="Each client id without a quota of its own."
     )

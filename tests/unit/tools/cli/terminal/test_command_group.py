@@ -20,7 +20,10 @@ from minikafka.tools.cli.terminal.command_group import nearest
         ("cluster helth", "Did you mean health?"),
         ("configs sett", "Did you mean set?"),
         ("plan kill", "Did you mean kill-broker?"),
-        ("list", "Did you mean topics list or groups list or transactions list?"),
+        (
+            "list",
+            "Did you mean topics list or acls list or users list or quotas list or groups list",
+        ),
         ("health", "Did you mean cluster health?"),
         ("topics xyz", "Known commands: alter, create, delete, delete-records, describe, list."),
     ],
