@@ -438,7 +438,11 @@ class BrokerConfig(QuotaKeys):
         LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
     )
     max_connections: int = key(
-        INT, INT_MAX, "Maximum number of client connections (docs/performance.md).", low=0
+        INT,
+        INT_MAX,
+        "Maximum number of client connections (docs/performance.md). listener.name.NAME.max.connections: of one "
+        "listener, whose further ones wait.",
+        low=0,
     )
     socket_request_max_bytes: int = key(
         INT, 104_857_600, "Maximum size of a request in bytes.", low=1

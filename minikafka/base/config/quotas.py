@@ -43,6 +43,7 @@ class QuotaKeys(ZooKeeperKeys):
     max_connection_creation_rate: int = key(
         INT,
         INT_MAX,
-        "New client connections per second, averaged over quota.window.num windows. Further ones are read later.",
+        "New client connections per second, averaged over quota.window.num windows. Further ones are read later. "
+        "listener.name.NAME.max.connection.creation.rate: of one listener.",
         low=0,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from minikafka.base.config.keys import ConfigType, Key, key, table, unknown_key
+from minikafka.base.config.keys import INT_MAX, ConfigType, Key, key, table, unknown_key
 
 _, BOOLEAN, STRING, INT, LONG, _, LIST, PASSWORD = ConfigType
 
@@ -147,6 +147,11 @@ class SecurityKeys:
         return bool(self.ssl_truststore_location or self.ssl_truststore_certificates)
 
 
+LISTENER_LIMITS: Final = {
+    name: Key(INT, INT_MAX, "Limit of one listener.", low=0, name=name)
+    for name in ("max.connections", "max.connection.creation.rate")
+}
+"""The keys of limits that may be set for one listener too. `ConnectionQuotas` reads them."""
 _KEYS: Final = table(SecurityKeys)
 _OF_MECHANISM: Final = {
     JAAS,
@@ -167,6 +172,8 @@ def listener_key(name: str) -> Key | None:
     if not name.startswith(PREFIX):
         return None
     rest = name.removeprefix(PREFIX).partition(".")[2]
+    if rest in LISTENER_LIMITS:
+        return replace(LISTENER_LIMITS[rest], name=name)
     if rest in _KEYS:
         found = rest
     else:

@@ -1,6 +1,7 @@
 """Limits of connections: their number from one address, and how many are opened per second (KIP-308, KIP-612).
 
-A connection above `max.connection.creation.rate` is not read for a while. One above the rate of its address is closed
+A connection above `max.connection.creation.rate` is not read for a while, and one above the `max.connections` of its
+listener not before another one ends. One above the rate of its address is closed
 after this time, and one above the number of its address at once. With several listeners, the brokers' own one is not
 counted for `max.connection.creation.rate`.
 """
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX
+from minikafka.base.config.security import LISTENER_LIMITS, PREFIX
 from minikafka.base.errors import ConfigError
 from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Clock, Link, Timer
@@ -29,6 +31,8 @@ _EPISODE_MS: Final = 60_000
 
 class _Open(NamedTuple):
     host: str
+    listener: str
+    link: Link
     timer: Timer | None
 
 
@@ -47,6 +51,13 @@ class ConnectionQuotas:
         self._longest_ms = windows.size_ms
         self._rate = Rate(windows)
         self._rates = Rates(windows)
+        self._limits = {item.name: _limits(config, item.name) for item in listeners.kafka}
+        """The largest number of connections and the rate of each listener."""
+        self._listener_rates = {item.name: Rate(windows) for item in listeners.kafka}
+        self._places = dict.fromkeys(self._limits, 0)
+        """Number of connections of each listener that are served."""
+        self._waiting: dict[str, dict[int, Link]] = {name: {} for name in self._limits}
+        """Connections that wait for the end of another one, by listener and id, the oldest first."""
         self._open: dict[int, _Open] = {}
         """By id of the connection."""
         self._counts: dict[str, int] = {}
@@ -70,8 +81,13 @@ class ConnectionQuotas:
             timer = self._clock.call_later(ip_delay_ms, link.abort)
         elif delay_ms:
             link.pause_reading()
-            timer = self._clock.call_later(delay_ms, link.resume_reading)
-        self._open[client.id] = _Open(host, timer)
+            timer = self._clock.call_later(delay_ms, lambda: self._end_delay(client, link))
+        self._open[client.id] = _Open(host, client.listener, link, timer)
+        if self._places[client.listener] < self._limits[client.listener][0]:
+            self._places[client.listener] += 1
+        else:
+            link.pause_reading()
+            self._waiting[client.listener][client.id] = link
         if count > self._overrides.get(host, self._most):
             self._log(host, "has too many connections (max.connections.per.ip)")
             link.abort()
@@ -86,6 +102,18 @@ class ConnectionQuotas:
         self._counts[known.host] -= 1
         if not self._counts[known.host]:
             del self._counts[known.host]
+        waiting = self._waiting[known.listener]
+        if waiting.pop(client.id, None) is not None:
+            return
+        self._places[known.listener] -= 1
+        if waiting:
+            oldest = next(iter(waiting))
+            waiting.pop(oldest).resume_reading()
+            self._places[known.listener] += 1
+
+    def _end_delay(self, client: ClientConnection, link: Link) -> None:
+        if client.id not in self._waiting[client.listener]:
+            link.resume_reading()
 
     def register(self, metrics: Metrics) -> None:
         """Register the metric of connections that were closed."""
@@ -96,11 +124,16 @@ class ConnectionQuotas:
         )
 
     def _delay_ms(self, listener: str) -> int:
-        if self._rate_max == INT_MAX or listener == self._uncounted:
-            return 0
-        now = self._clock.now()
-        self._rate.record(1, now)
-        return min(self._rate.throttle_ms(self._rate_max, now), self._longest_ms)
+        now, delay_ms = self._clock.now(), 0
+        if self._rate_max != INT_MAX and listener != self._uncounted:
+            self._rate.record(1, now)
+            delay_ms = self._rate.throttle_ms(self._rate_max, now)
+        _, own_max = self._limits[listener]
+        if own_max != INT_MAX:
+            rate = self._listener_rates[listener]
+            rate.record(1, now)
+            delay_ms = max(delay_ms, rate.throttle_ms(own_max, now))
+        return min(delay_ms, self._longest_ms)
 
     def _ip_delay_ms(self, host: str) -> int:
         bound = self._quotas.connection_rate(host)
@@ -123,6 +156,13 @@ class ConnectionQuotas:
             }
             logger.info("closing connections from %s: it %s", host, reason)
             self._logged[host] = now
+
+
+def _limits(config: BrokerConfig, listener: str) -> tuple[int, int]:
+    """Return the largest number of connections and the rate that are set for one listener."""
+    prefix = f"{PREFIX}{listener.lower()}."
+    most, rate = (config.listener_keys.get(prefix + name, INT_MAX) for name in LISTENER_LIMITS)
+    return most, rate
 
 
 def _overrides(entries: tuple[str, ...]) -> dict[str, int]:

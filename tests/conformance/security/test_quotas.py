@@ -544,3 +544,33 @@ def test_connections_above_the_rate_of_an_address_are_closed_later() -> None:
         assert 0.1 < now() - began <= 1.1
 
     play(scene)
+
+
+def test_connections_above_the_number_of_a_listener_wait_for_the_end_of_another() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        places = cluster.brokers[0].listener._places
+        await until(lambda: not places._counts)
+        users = [await connect(cluster) for _ in range(2)]
+        assert await is_served(users[-1])
+        third, fourth = [await connect(cluster) for _ in range(2)]
+        answers = [asyncio.ensure_future(is_served(user)) for user in (third, fourth)]
+        await asyncio.sleep(2)
+        assert not any(answer.done() for answer in answers)
+        users[0].peer.link.abort()
+        assert await answers[0]
+        assert not answers[1].done()
+        fourth.peer.link.abort()
+        users[1].peer.link.abort()
+        assert await is_served(await connect(cluster))
+
+    play(scene, listener_name_plaintext_max_connections=2)
+
+
+def test_connections_above_the_rate_of_a_listener_are_served_later() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        users = [await connect(cluster) for _ in range(15)]
+        began = now()
+        assert await is_served(users[-1])
+        assert now() - began > 0.3
+
+    play(scene, listener_name_plaintext_max_connection_creation_rate=1)
