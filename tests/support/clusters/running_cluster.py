@@ -23,7 +23,7 @@ from minikafka.base.coordination import LEADERS
 from minikafka.base.model import TopicPartition
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
-from minikafka.runtime.clock import SystemClock
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.observation.state import brokers_know
@@ -188,7 +188,9 @@ async def known_everywhere(cluster: LocalCluster, topic: str) -> None:
 
         async def is_known(broker: int = broker) -> bool:
             first = TopicPartition(topic, 0)
-            return await brokers_know(cluster.record, [broker], first, SystemClock())
+            return await brokers_know(
+                cluster.directory, cluster.record, [broker], first, SystemClock(), SystemRng()
+            )
 
         await eventually(is_known)
 
