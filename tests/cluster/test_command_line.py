@@ -66,7 +66,7 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     )
     assert [b["pid"] for b in shown["brokers"]] == [b["pid"] for b in before["brokers"]]
     for broker in shown["brokers"]:
-        assert broker.keys() == {"id", "host", "port", "pid", "log_dir", "metrics_url"}
+        assert broker.keys() == {"id", "host", "port", "pid", "log_dir", "listeners", "metrics_url"}
         assert Path(broker["log_dir"], "meta.properties").exists()
         with urllib.request.urlopen(broker["metrics_url"], timeout=10) as answer:
             assert b"kafka_server_replicamanager_leadercount " in answer.read()
