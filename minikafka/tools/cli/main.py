@@ -26,18 +26,18 @@ _SHOWN: Final = 60
 
 
 _COMMANDS: Final = {
-    "up": Entry("processes.start_stop", "Start a cluster that keeps running."),
-    "down": Entry("processes.start_stop", "Stop all brokers and ZooKeeper; keep the data."),
-    "start": Entry("processes.start_stop", "Start one broker, or ZooKeeper, that is down."),
+    "up": Entry("processes.up", "Start a cluster that keeps running."),
+    "down": Entry("processes.down", "Stop all brokers and ZooKeeper; keep the data."),
+    "start": Entry("processes.start", "Start one broker, or ZooKeeper, that is down."),
     "stop": Entry(
-        "processes.start_stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
+        "processes.stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
     ),
     "restart": Entry(
         "processes.restart", "Restart brokers, so that they read their configuration."
     ),
-    "kill": Entry("processes.start_stop", "Kill one broker, or ZooKeeper, with SIGKILL."),
-    "pause": Entry("processes.start_stop", "Pause one broker, or ZooKeeper, with SIGSTOP."),
-    "resume": Entry("processes.start_stop", "Let a paused broker, or ZooKeeper, continue."),
+    "kill": Entry("processes.signals", "Kill one broker, or ZooKeeper, with SIGKILL."),
+    "pause": Entry("processes.signals", "Pause one broker, or ZooKeeper, with SIGSTOP."),
+    "resume": Entry("processes.signals", "Let a paused broker, or ZooKeeper, continue."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": Entry("processes.broker", "Run one broker in the foreground."),
@@ -70,20 +70,18 @@ _COMMANDS: Final = {
 
 
 _GROUPS: Final = (
-    *(
-        "topics",
-        "acls",
-        "users",
-        "quotas",
-        "brokers",
-        "cluster",
-        "configs",
-        "groups",
-        "transactions",
-        "plan",
-        "pipeline",
-        "zk",
-    ),
+    "topics",
+    "acls",
+    "users",
+    "quotas",
+    "brokers",
+    "cluster",
+    "configs",
+    "groups",
+    "transactions",
+    "plan",
+    "pipeline",
+    "zk",
 )
 """The commands that have subcommands."""
 

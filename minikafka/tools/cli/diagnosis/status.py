@@ -19,7 +19,7 @@ from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import local_options, topics_argument
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.processes.start_stop import describe
+from minikafka.tools.cli.processes.up import describe
 from minikafka.tools.cli.terminal.echo import show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 from minikafka.tools.cli.terminal.watch import watch_lines, watch_options

@@ -21,8 +21,8 @@ from minikafka.tools.cli.arguments.options import (
     timeout_option,
 )
 from minikafka.tools.cli.execution.running import run
+from minikafka.tools.cli.processes.differences import Differences
 from minikafka.tools.cli.processes.process_argument import ProcessName, ProcessType
-from minikafka.tools.cli.processes.start_stop import Differences
 from minikafka.tools.cli.processes.waits import until_restarted, until_zookeeper_serves
 from minikafka.tools.cli.terminal.echo import echo
 

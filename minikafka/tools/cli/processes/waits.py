@@ -1,6 +1,6 @@
-"""The reasons why `up`, `start`, `stop`, `restart` and `down` wait.
+"""What `up`, `start`, `stop`, `restart` and `down` wait for, and how long.
 
-Each function returns a `Reason` for `execution.run`.
+Each function `until_…` returns a `Reason` for `execution.run`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ import minikafka.tools.explain.blockers as blockers
 from minikafka.base.coordination import LEADERS
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import where_option
+from minikafka.tools.cli.arguments.options import time_limit
 from minikafka.tools.cli.execution.waiting import Reason
 
+LATE: Final = "the brokers did not serve clients"
+"""The error when the time limit expires before the started brokers serve clients."""
 _NORMAL: Final = (
     "cluster-down",
     "broker-down",
@@ -27,6 +30,12 @@ _NORMAL: Final = (
     "no-controller",
 )
 """Causes that are normal while a broker starts or stops: its log then says more."""
+
+
+def start_timeout_ms() -> int:
+    """Return the time within which brokers must serve clients: `--timeout`, else one minute."""
+    limit = time_limit()
+    return clusters.START_TIMEOUT_MS if limit is None else round(limit * 1000)
 
 
 def until_serving(

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.errors import MinikafkaError
-from minikafka.broker.rpc.messages import SettingChange
 from minikafka.tools.cli.main import commands
-from minikafka.tools.cli.processes.start_stop import (
-    Differences,
-    _tell_unapplied,
-    started,
-    zookeeper_failure,
-)
+from minikafka.tools.cli.processes.up import started, zookeeper_failure
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterRecord
 from minikafka.tools.cluster.local import LocalCluster
 from minikafka.tools.cluster.processes import ProcessId
@@ -112,51 +105,3 @@ def test_error_with_which_zookeeper_has_ended_is_known_at_the_next_start(tmp_pat
     assert zookeeper_failure(cluster) == ""
     cluster.directory.write(replace(record, zookeeper_kind="external"))
     assert zookeeper_failure(cluster) == ""
-
-
-NOW = SettingChange("log.retention.ms", None, "5", "now")
-LATER = SettingChange("num.partitions", "3", "6", "restart")
-HIDDEN = SettingChange("min.insync.replicas", "1", "2", "overridden")
-
-
-def test_command_up_lists_changed_keys_and_the_brokers_that_need_a_restart() -> None:
-    found = Differences.of({2: [NOW, LATER], 1: [NOW, HIDDEN], 3: OSError("silent")})
-    assert found.lines("my data") == [
-        "log.retention.ms = 5 (was not set) on brokers 1, 2: in effect now",
-        "min.insync.replicas = 2, set to 1 at run time, on broker 1: no effect while `configs set` overrides it",
-        "num.partitions = 6 (was 3) on broker 2: takes effect at the next start",
-        "broker 3 was not compared with the configuration: silent",
-        "to restart them: minikafka restart 2 --rolling --data 'my data'",
-    ]
-    assert found.as_json()[0] == {
-        "name": "log.retention.ms",
-        "old": None,
-        "new": "5",
-        "effect": "now",
-        "brokers": [1, 2],
-    }
-    assert Differences.of({1: [], 2: []}).lines(None) == []
-
-
-def test_start_prints_the_settings_that_it_does_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("data").mkdir()
-    made = LocalCluster(3, data="data", config=ClusterConfig(replicates_topics=True))
-    launcher = made._launcher()
-    launcher.write(launcher.plan(None))
-    _tell_unapplied(1, None)
-    Path("cluster.toml").write_text("[broker]\nnum.partitions = 6\n")
-    before = Path("data/broker-1.toml").read_text()
-    _tell_unapplied(1, None)
-    change, *kept = capsys.readouterr().err.splitlines()
-    assert change.startswith("num.partitions = 6 (was 1): not in effect, `start` does not read")
-    assert "minikafka restart 1 applies it" in change
-    assert [line.partition(":")[0] for line in kept] == [
-        "default.replication.factor = 3",
-        "min.insync.replicas = 2",
-    ]
-    assert Path("data/broker-1.toml").read_text() == before
-    _tell_unapplied(1, "data")
-    assert capsys.readouterr().err == ""

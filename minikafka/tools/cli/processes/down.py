@@ -1,0 +1,22 @@
+"""`down`: stop all processes of a cluster."""
+
+from __future__ import annotations
+
+import click
+
+from minikafka.tools.cli.arguments.find_cluster import find_cluster
+from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.execution.running import run
+from minikafka.tools.cli.processes.waits import until_ended
+from minikafka.tools.cli.terminal.echo import echo
+
+
+@click.command()
+@data_option
+@timeout_option
+def down(data: str | None) -> None:
+    """Stop all brokers and the ZooKeeper of the cluster; keep the data."""
+    found = find_cluster(data)
+    ids = [broker.id for broker in found.record.brokers]
+    run(found.stop(), reason=until_ended(found, data, ids, "close its logs"))
+    echo(f"{found.directory.path}: all processes have stopped", err=True)
