@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from minikafka.base.config import BrokerConfig
 from minikafka.broker.bearer_logins import BearerLogins
-from minikafka.broker.capabilities import Capabilities
-from minikafka.broker.delegation_tokens import DelegationTokens
+from minikafka.broker.delegation_tokens import known_tokens
 from minikafka.broker.ports import BrokerPorts
 from minikafka.security.credentials import KnownCredentials
 from minikafka.security.sasl import Lookups
@@ -14,19 +13,10 @@ from minikafka.security.sasl import Lookups
 class Accounts:
     """What all listeners of a broker look up. The users of PLAIN are in the configuration of each listener."""
 
-    def __init__(
-        self, config: BrokerConfig, ports: BrokerPorts, capabilities: Capabilities
-    ) -> None:
+    def __init__(self, config: BrokerConfig, ports: BrokerPorts) -> None:
         self.credentials = KnownCredentials(
             config.minikafka_cluster_secret.encode() or ports.rng.bytes(32)
         )
-        self.tokens = DelegationTokens(
-            config, capabilities.tokens, capabilities.administration, ports.clock, ports.rng
-        )
+        self.tokens = known_tokens(config, ports.clock)
         self.bearers = BearerLogins(config, ports)
-        self.lookups = Lookups(ports.rng.bytes, scram=self.credentials, tokens=self.tokens.known)
-
-    async def start(self) -> None:
-        """Read tokens and keys, before the first client logs in. Raises ConfigError, CoordinationError."""
-        await self.bearers.start()
-        await self.tokens.start()
+        self.lookups = Lookups(ports.rng.bytes, scram=self.credentials, tokens=self.tokens)

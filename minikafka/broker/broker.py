@@ -13,12 +13,10 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from enum import IntEnum
-from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.authorizer import parse_principals
-from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
@@ -26,7 +24,6 @@ from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
 from minikafka.broker.access import Access
-from minikafka.broker.accounts import Accounts
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -48,15 +45,15 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.network.admission import AuthenticationLog, admission_of
+from minikafka.broker.network.admission import AuthenticationLog
 from minikafka.broker.network.connection_quotas import ConnectionQuotas
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
-from minikafka.broker.network.newcomer import Admission
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.log_cleaner import LogCleaner
@@ -77,10 +74,10 @@ from minikafka.broker.reports.partition_report import (
 )
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.rpc import coordinator_calls, messages
+from minikafka.broker.security import BrokerSecurity
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
-from minikafka.broker.settings.dynamic_stores import DynamicStores
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
@@ -110,6 +107,7 @@ async def create_broker(
 
     Raises ConfigError, StorageFailed, CoordinationError. After an error, the caller closes `ports.tasks`.
     """
+    security = BrokerSecurity(config, ports)  # before `join` writes into a new cluster
     ledger_directory = directory_of(config.log_dirs[0])
     ledger = LedgerWriter(ports.storage, ledger_directory, config.broker_id, ports.clock)
     logs = LogManager(ports.storage, config, ports.clock, ports.executor)
@@ -119,7 +117,7 @@ async def create_broker(
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join(logs.known_cluster_id())
     await logs.start(cluster_id)
-    return BrokerServer(config, ports, mode, cluster_id, logs, ledger)
+    return BrokerServer(config, ports, mode, cluster_id, logs, ledger, security)
 
 
 class BrokerServer:
@@ -133,20 +131,24 @@ class BrokerServer:
         cluster_id: str,
         logs: LogManager,
         ledger: LedgerWriter,
+        security: BrokerSecurity,
     ) -> None:
         self.config = config
+        self.security = security
         self.clock = ports.clock
         self.tasks = ports.tasks
         self.logs = logs
         self.ledger = ledger
         self.gate = StepGate()
-        self.control_plane = ports.new_control_plane(cluster_id)
+        self.control_plane = ports.new_control_plane(cluster_id, security.control)
         capabilities = mode.capabilities(self.control_plane, ledger, self.gate)
         self.capabilities = capabilities
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
         self.metadata.source = capabilities.metadata
-        self.replicas = ReplicaManager(config, ports, logs, self.metadata, capabilities, ledger)
+        self.replicas = ReplicaManager(
+            config, ports, logs, self.metadata, capabilities, ledger, security.connector
+        )
         self.cleaner = self._new_cleaner(ports)
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
@@ -156,12 +158,10 @@ class BrokerServer:
         )
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
-        self.certificates = CertificateReport(lambda: self.encryption, ports.clock)
+        self.certificates = CertificateReport(lambda: security.encryption, ports.clock)
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
-        self.accounts = Accounts(config, ports, capabilities)
-        self._admissions = self._new_admissions(ports)
-        self.stores = self._new_stores(ports)
+        self.tokens = self._new_tokens(ports)
         self.quotas = BrokerQuotas(config, ports.clock, self.metrics, self.requests.throttle_times)
         self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
@@ -193,10 +193,20 @@ class BrokerServer:
             self.replicas.purgatory.storage_failed,
         )
 
+    def _new_tokens(self, ports: BrokerPorts) -> DelegationTokens:
+        return DelegationTokens(
+            self.config,
+            self.security.accounts.tokens,
+            self.capabilities.tokens,
+            self.capabilities.administration,
+            ports.clock,
+            ports.rng,
+        )
+
     def _new_config_updates(self) -> ConfigUpdates:
-        administration, known = self.capabilities.administration, self.accounts.credentials
+        administration, known = self.capabilities.administration, self.security.accounts.credentials
         return ConfigUpdates(
-            self.settings, self.replicas, administration, known, self.stores, self.quotas
+            self.settings, self.replicas, administration, known, self.security.stores, self.quotas
         )
 
     def _register_metrics(self) -> None:
@@ -211,30 +221,6 @@ class BrokerServer:
         self.cleaner.register(self.metrics)
         self.clock_offsets.register(self.metrics)
         self.certificates.register(self.metrics)
-
-    def _new_admissions(self, ports: BrokerPorts) -> dict[str, Admission]:
-        """Return what each listener demands of its clients. Raises ConfigError."""
-        found = {}
-        for endpoint in self.config.endpoints.kafka:
-            admission = admission_of(endpoint, self.config, ports.transport, self.accounts)
-            if admission is not None:
-                found[endpoint.name] = admission
-        return found
-
-    def _new_stores(self, ports: BrokerPorts) -> DynamicStores:
-        """Return the stores of the listeners; what encrypts the control plane is added before the start."""
-        stores = DynamicStores(self.config, ports.rng.bytes)
-        for name, admission in self._admissions.items():
-            if admission.tls is not None:
-                stores.in_use[name.lower()] = [admission.tls]
-        if (tls := self.replicas.fetchers.connector.tls) is not None:
-            stores.in_use[self.config.endpoints.inter_broker.lower()].append(tls)
-        return stores
-
-    @property
-    def encryption(self) -> list[ListenerTls]:
-        """What encrypts the connections of clients and between brokers."""
-        return list(dict.fromkeys(chain.from_iterable(self.stores.in_use.values())))
 
     def _new_controller_client(self, listener: str) -> ControllerClient:
         return ControllerClient(
@@ -266,7 +252,7 @@ class BrokerServer:
                 self.settings,
                 self.config_changes.apply_now,
                 pauses,
-                self.stores,
+                self.security.stores,
             ),
             UserAdmin(configs, administration, self.config_changes.apply_now, pauses),
             QuotaAdmin(configs, self.quotas, self.config_changes.apply_now, pauses),
@@ -358,7 +344,7 @@ class BrokerServer:
             transactions=self.transactions,
             verifier=self.verifier,
             marker_appends=self.marker_appends,
-            tokens=self.accounts.tokens,
+            tokens=self.tokens,
             administration=self.capabilities.administration,
             acls=self.capabilities.acls,
             access=self.access,
@@ -377,20 +363,21 @@ class BrokerServer:
         """
         if self.access.authorizer is not None:
             await self.capabilities.acls.start(self.access.authorizer)
-        await self.accounts.start()
+        await self.security.accounts.bearers.start()
+        await self.tokens.start()
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
         serving = await self.control_plane.serve(self.on_call, control.host, control.port, page)
         await self.config_changes.start()  # before clients log in: it reads their credentials
-        ports = await self.listener.start(endpoints.kafka, self._admissions)
+        ports = await self.listener.start(endpoints.kafka, self.security.admissions)
         ports[control.name] = serving.port
         self.info = replace(self.info, endpoints=endpoints.registered(ports))
         self.replicas.start()
         self.cleaner.start()
         self.tasks.spawn(self.producer_ids.prepare(), "producer-ids")
-        if self.accounts.tokens.known is not None:
-            self.tasks.spawn(self.accounts.tokens.run(), "expired-tokens")
+        if self.tokens.known is not None:
+            self.tasks.spawn(self.tokens.run(), "expired-tokens")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         lifecycle = self.capabilities.lifecycle

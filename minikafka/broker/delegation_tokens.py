@@ -22,18 +22,25 @@ def _log(what: str, token: DelegationToken) -> None:
     logger.info("the delegation token %s of %s %s", token.id, printable(token.owner), what)
 
 
+def known_tokens(config: BrokerConfig, clock: Clock) -> KnownTokens | None:
+    """Return the tokens with which clients may log in, which are not read yet; None without a secret."""
+    secret = config.delegation_token_secret_key or config.delegation_token_master_key
+    return KnownTokens(secret, clock.wall_ms) if secret else None
+
+
 class DelegationTokens:
     """The delegation tokens of the cluster. Without `delegation.token.secret.key`, every request is refused."""
 
     def __init__(
         self,
         config: BrokerConfig,
+        known: KnownTokens | None,
         store: TokenStore,
         administration: Administration,
         clock: Clock,
         rng: Rng,
     ) -> None:
-        secret = config.delegation_token_secret_key or config.delegation_token_master_key
+        self.known = known
         self._store = store
         self._administration = administration
         self._clock = clock
@@ -42,8 +49,6 @@ class DelegationTokens:
             config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms
         )
         self._check_ms = config.delegation_token_expiry_check_interval_ms
-        self.known = KnownTokens(secret, clock.wall_ms) if secret else None
-        """The tokens with which clients may log in, None without a secret."""
 
     async def start(self) -> None:
         """Read the tokens, and begin to follow their changes. Raises CoordinationError."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import ListenerTls
@@ -32,11 +32,18 @@ class TlsTransport(Transport, Protocol):
         """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
 
 
+class ControlTls(NamedTuple):
+    """How the control plane encrypts. `server`: None if this broker's control listener is not encrypted."""
+
+    server: ListenerTls | None
+    client: ListenerTls
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
     """All external dependencies of a broker except its coordination mode.
 
-    `new_control_plane(cluster_id)` returns the RPC endpoint, whose signed requests contain the cluster id.
+    `new_control_plane(cluster_id, tls)` returns the RPC endpoint, whose signed requests contain the cluster id.
     `fetch_text(url)` returns the text at an HTTP address, and raises OSError.
     """
 
@@ -48,6 +55,6 @@ class BrokerPorts:
     tasks: Tasks
     executor: Executor
     cleaners: Cleaners
-    new_control_plane: Callable[[str], ControlPlane]
+    new_control_plane: Callable[[str, ControlTls | None], ControlPlane]
     descriptors: Descriptors
     fetch_text: Callable[[str], Awaitable[str]]

@@ -148,7 +148,9 @@ class MemoryCluster:
             tasks,
             InlineExecutor(),
             self.cleaners[number],
-            lambda cluster_id: MemoryControlPlane(self.servers, number, clock, self._delay_of_call),
+            lambda cluster_id, tls: MemoryControlPlane(
+                self.servers, number, clock, self._delay_of_call
+            ),
             self.descriptors,
             no_text,
         )

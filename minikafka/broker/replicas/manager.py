@@ -30,7 +30,6 @@ from minikafka.base.model import (
 from minikafka.base.ports import Ledger
 from minikafka.base.traffic import TopicTraffic
 from minikafka.broker.capabilities import Capabilities
-from minikafka.broker.inter_broker import connector_of
 from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.ports import BrokerPorts
@@ -46,6 +45,7 @@ from minikafka.broker.replicas.throttles import ReplicationThrottles
 from minikafka.broker.replicas.upkeep import Upkeep
 from minikafka.broker.settings.topic_configs import TopicConfigs
 from minikafka.broker.turns import Scheduler
+from minikafka.client.login import Connector
 from minikafka.storage.log.manager import Directory, LogManager
 from minikafka.storage.replication.hosted import HostedPartitions
 from minikafka.storage.replication.partition import Partition
@@ -79,6 +79,7 @@ class ReplicaManager:
         metadata: MetadataCache,
         capabilities: Capabilities,
         ledger: Ledger,
+        connector: Connector,
     ) -> None:
         clock, tasks = ports.clock, ports.tasks
         broker_id = self.broker_id = config.broker_id
@@ -101,7 +102,7 @@ class ReplicaManager:
         self.fetchers = Fetchers(
             broker_id,
             config,
-            connector_of(config, ports.transport, ports.rng.bytes),
+            connector,
             clock,
             tasks,
             self._storage_failed,

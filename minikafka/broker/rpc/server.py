@@ -15,13 +15,14 @@ import logging
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import CONTENT_TYPE
 from minikafka.base.ports import Call, Clock, Listener, Rng
+from minikafka.broker.ports import ControlTls
 from minikafka.broker.rpc.client import ControlPlaneClient, Encryption
 from minikafka.broker.rpc.connections import Connections, ServedConnection
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
@@ -53,13 +54,6 @@ Page: TypeAlias = Callable[[], AsyncIterator[str]]
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
-class ControlTls(NamedTuple):
-    """How the control plane encrypts. `server`: None if this broker's control listener is not encrypted."""
-
-    server: Encryption | None
-    client: Encryption
-
-
 class HttpControlPlane(ControlPlaneClient):
     """The ControlPlane port: sends and serves signed calls. Each process has one.
 
@@ -81,8 +75,11 @@ class HttpControlPlane(ControlPlaneClient):
         `descriptors()` returns the maximum number of open file descriptors of this process. `tls`: None if calls are
         neither received nor sent under TLS.
         """
-        super().__init__(secret, cluster_id, sender_id, clock, rng, tls and tls.client)
-        self._control_tls = tls
+        client, server = (None, None) if tls is None else (tls.client, tls.server)
+        super().__init__(
+            secret, cluster_id, sender_id, clock, rng, cast("Encryption | None", client)
+        )
+        self._server_tls = cast("Encryption | None", server)
         self._sender_id = sender_id
         self._verifier = Verifier(secret, cluster_id, sender_id, rng.bytes(32))
         self._descriptors = descriptors
@@ -98,7 +95,7 @@ class HttpControlPlane(ControlPlaneClient):
         server = _Server(
             handler, self._verifier, self._clock, self._sender_id, metrics, self._descriptors
         )
-        await server.start(host, port, self._control_tls and self._control_tls.server)
+        await server.start(host, port, self._server_tls)
         self._servers.append(server)
         return server
 

@@ -86,14 +86,13 @@ async def test_broker_process_uses_the_configured_addresses_and_timeouts(
         given.update(connect=connect, session=timeout, connection=connect_timeout_ms)
 
     async def create(config: object, ports: Any, mode: object) -> Any:
-        ports.new_control_plane("cluster")
+        ports.new_control_plane("cluster", None)
         return Started(ports.tasks)
 
     class Started:
         def __init__(self, tasks: TaskRegistry) -> None:
             self.tasks = tasks
-            self.stores = SimpleNamespace(in_use={})
-            self.encryption: list[object] = []
+            self.security = SimpleNamespace(encryption=[])
 
         async def start(self) -> None: ...
 

@@ -25,8 +25,8 @@ async def test_broker_knows_users_and_tokens_before_it_listens(
 
     async def watched(self: KafkaListener, *arguments: Any) -> Any:
         broker = cluster.brokers[0]
-        login = broker.accounts.lookups.tokens.login(SHA_512.name, "t-1")
-        found.append((broker.accounts.credentials.find(SHA_512.name, "alice"), login.user))
+        login = broker.security.accounts.lookups.tokens.login(SHA_512.name, "t-1")
+        found.append((broker.security.accounts.credentials.find(SHA_512.name, "alice"), login.user))
         return await listen(self, *arguments)
 
     keys = {"delegation_token_secret_key": "secret"}

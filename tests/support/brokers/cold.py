@@ -34,6 +34,7 @@ from minikafka.broker.modes.zookeeper.config_store import ZooKeeperConfigs
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.token_store import ZooKeeperTokens
 from minikafka.broker.ports import BrokerPorts
+from minikafka.broker.security import BrokerSecurity
 from minikafka.broker.services import ClientConnection, RequestContext, Services, Steps
 from minikafka.kafka.wire.codec import decode_response, encode_response
 from minikafka.simulation.clocks import LoopClock
@@ -202,13 +203,14 @@ class Cold(BrokerServer):
             Tasks(),
             InlineExecutor(),
             MemoryCleaners(storage, clock),
-            lambda cluster_id: self.calls,
+            lambda cluster_id, tls: self.calls,
             ManyDescriptors(),
             no_text,
         )
         mode: Any = Mode(self.session, self.controller, broker_id)
         logs = LogManager(storage, checked, clock, ports.executor)
-        super().__init__(checked, ports, mode, "the-cluster", logs, NOTHING)
+        security = BrokerSecurity(checked, ports)
+        super().__init__(checked, ports, mode, "the-cluster", logs, NOTHING, security)
         self.live = {n: broker(n) for n in live}
         self.update()
 

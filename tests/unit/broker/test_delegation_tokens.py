@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.broker.delegation_tokens import DelegationTokens
+from minikafka.broker.delegation_tokens import DelegationTokens, known_tokens
 from minikafka.security.tokens import DelegationToken, KnownTokens
 from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.loop import run_seeded
@@ -52,7 +52,9 @@ def test_expired_tokens_are_removed_at_the_interval_by_the_broker_that_may_act()
         )
         store: Any = Store()
         controller: Any = Controller()
-        tokens = DelegationTokens(config, store, controller, LoopClock(), SeededRng())
+        clock = LoopClock()
+        known = known_tokens(config, clock)
+        tokens = DelegationTokens(config, known, store, controller, clock, SeededRng())
         await tokens.start()
         running = asyncio.get_running_loop().create_task(tokens.run())
         await tokens.create("User:alice", "User:alice", (), -1)

@@ -12,8 +12,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,16 +20,15 @@ from typing import Final
 import uvloop
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.security import SecurityKeys
 from minikafka.base.coordination import LEADERS
-from minikafka.base.encryption import Expiry, ListenerTls, Tls
+from minikafka.base.encryption import Tls
 from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.rpc.key_sets import fetch_text
-from minikafka.broker.rpc.server import ControlTls, HttpControlPlane
+from minikafka.broker.rpc.server import HttpControlPlane
 from minikafka.runtime.busy_poll import BusyPoll, has_quota
 from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
@@ -165,7 +163,6 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
     transport = _transport(asyncio.get_running_loop())
-    tls = _control_tls(config, transport)
     access = access_of(config, rng)
     zookeeper = ZooKeeperClient(
         connect,
@@ -187,7 +184,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         tasks,
         ThreadExecutor(),
         CleanerProcesses(),
-        lambda cluster_id: HttpControlPlane(
+        lambda cluster_id, tls: HttpControlPlane(
             secret, cluster_id, config.broker_id, clock, rng, descriptors.limit, tls
         ),
         descriptors,
@@ -196,12 +193,8 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
     broker = await create_broker(config, ports, mode)
-    own: list[ListenerTls] = [_ForSignedCalls(item) for item in tls or () if item is not None]
-    inter_broker = config.endpoints.inter_broker.lower()
-    if inter_broker in broker.stores.in_use:
-        broker.stores.in_use[inter_broker] += own
     await broker.start()
-    renewable: list[Tls] = list(dict.fromkeys([*broker.encryption, *own]))
+    renewable: list[Tls] = [*broker.security.encryption]
     if access.tls is not None:
         renewable.append(access.tls)
     if renewable:
@@ -209,46 +202,6 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     if trim := find_trim():
         tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
-
-
-class _ForSignedCalls:
-    """The encryption of the control plane, whose clients need no certificate, because all calls are signed."""
-
-    def __init__(self, tls: ListenerTls) -> None:
-        self._tls = tls
-        self.refresh = tls.refresh
-
-    @property
-    def expiries(self) -> Sequence[Expiry]:
-        """The expiry of each certificate in use."""
-        return self._tls.expiries
-
-    def check(self, keys: SecurityKeys) -> None:
-        """Raise ConfigError unless these keys could be used."""
-        self._tls.check(_for_signed_calls(keys))
-
-    def use(self, keys: SecurityKeys) -> None:
-        """Use these keys for new connections. Raises ConfigError."""
-        self._tls.use(_for_signed_calls(keys))
-
-
-def _for_signed_calls(keys: SecurityKeys) -> SecurityKeys:
-    return replace(keys, ssl_client_auth="none")
-
-
-def _control_tls(config: BrokerConfig, transport: SocketTransport) -> ControlTls | None:
-    """Return how control calls are encrypted: with the keys of the inter-broker listener (`ssl.*`).
-
-    A client of the control listener needs no certificate, because all calls are signed. A broker whose own control
-    listener is not encrypted calls others that are, if it has a truststore.
-    """
-    listeners = config.endpoints
-    keys = _for_signed_calls(config.security_of(listeners.inter_broker))
-    is_server = listeners.control.security.is_encrypted
-    if not is_server and not keys.has_truststore:
-        return None
-    client = transport.tls(keys, server=False)
-    return ControlTls(transport.tls(keys, server=True) if is_server else None, client)
 
 
 def _mode_class(config: BrokerConfig) -> Callable[..., CoordinationMode]:

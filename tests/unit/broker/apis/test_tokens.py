@@ -75,7 +75,7 @@ async def started(config: dict[str, Any]) -> Cold:
     cold = Cold(config=config)
     cold.services.config = BrokerConfig.from_mapping({"broker.id": 1, **config, **SECURED})
     await cold.session.attach()
-    await cold.accounts.tokens.start()
+    await cold.tokens.start()
     return cold
 
 
@@ -199,7 +199,7 @@ async def test_former_name_of_the_secret_makes_the_same_tokens() -> None:
     hmacs = []
     for name in ("delegation.token.secret.key", "delegation.token.master.key"):
         cold = Cold(config={name: "secret"})
-        hmacs.append(cold.accounts.tokens.require().hmac_of("t"))
+        hmacs.append(cold.tokens.require().hmac_of("t"))
 
     assert hmacs[0] == hmacs[1]
 
