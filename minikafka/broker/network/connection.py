@@ -58,6 +58,7 @@ class AcceptedConnection(FramedStream):
         "_all_routes",
         "_plain_routes",
         "_session_end",
+        "_throttled_until",
         "answers",
         "client",
         "clock",
@@ -151,6 +152,7 @@ class AcceptedConnection(FramedStream):
         self.routes = self._all_routes = self._plain_routes
         """The handlers of Produce and Fetch; none after the end of the session."""
         self.metering = self.throttle_end = self._session_end = None
+        self._throttled_until = 0
         self.gate = ReadingGate(lambda: turns.requests.ask(self))
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
@@ -187,9 +189,13 @@ class AcceptedConnection(FramedStream):
             self.routes = self._all_routes
 
     def throttle(self, ms: int) -> None:
-        """Read nothing for this time (KIP-219). Responses are sent."""
+        """Read nothing for at least this time (KIP-219). Responses are sent."""
+        until = self.clock.now() + ms
         if self.throttle_end is not None:
+            if until <= self._throttled_until:
+                return
             self.throttle_end.cancel()
+        self._throttled_until = until
         self.throttle_end = self.clock.call_later(ms, self._end_throttle)
         self.cold.is_held = True
         self.gate.hold(Reason.THROTTLED)

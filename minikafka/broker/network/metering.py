@@ -19,7 +19,7 @@ from minikafka.broker.services import ClientConnection
 from minikafka.kafka.wire import fetch as fetch_wire
 from minikafka.kafka.wire import produce as produce_wire
 from minikafka.kafka.wire.codec import can_throttle
-from minikafka.kafka.wire.framing import AGAIN, CLIENT_ID, SIZE, Again, Route
+from minikafka.kafka.wire.framing import AGAIN, CLIENT_ID, SIZE, Again, Frame, Route
 from minikafka.kafka.wire.versions import FETCH, PRODUCE
 from minikafka.storage.replication.purgatory import MultiProduce, Slot
 
@@ -39,6 +39,7 @@ class Metering:
         "_fetch",
         "_is_counted",
         "_limits",
+        "_missing_ms",
         "_owed_ms",
         "_principal",
         "_processor",
@@ -74,6 +75,8 @@ class Metering:
         self._owed_ms = 0
         """Time to wait for the Produce request in progress, which may be passed several times."""
         self._is_counted = False
+        self._missing_ms = 0
+        """Time to wait because of which the fetch that is answered gets no records."""
         self._cold_began = 0
         """Time (ns) at which the work on a cold request began or continued, 0 while there is none."""
         self._cold_ns = 0
@@ -112,24 +115,16 @@ class Metering:
             self._spent_ms()
             self._began = 0
 
-    def _on_produce(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        version: int,
-        correlation: int,
-        start: int,
-        body: int,
-        end: int,
-    ) -> bool | Literal[Again.AGAIN] | None:
+    def _on_produce(self, *frame: *Frame) -> bool | Literal[Again.AGAIN] | None:
         """Count a Produce request and pass it to its handler; return True if the connection must stop reading."""
+        _, view, version, _, start, body, end = frame
         limits = self._begin(view, start, body)
         if not self._is_counted:
             self._owed_ms = self._quotas.produced(limits.producer, end - start - SIZE.size)
             self._is_counted = True
         entries = self._produce.answers.entries
         last = entries[-1] if entries else None
-        held = self._produce.on_request(buf, view, version, correlation, start, body, end)
+        held = self._produce.on_request(*frame)
         self._owed_ms = max(self._owed_ms, self._spent_ms())
         if self._owed_ms and entries and entries[-1] is not last:
             self._tell_producer(version)
@@ -158,20 +153,12 @@ class Metering:
             assert isinstance(frame, bytes)
             entry.answer = (with_throttle(frame, version, owed),)
 
-    def _on_fetch(
-        self,
-        buf: bytearray,
-        view: memoryview,
-        version: int,
-        correlation: int,
-        start: int,
-        body: int,
-        end: int,
-    ) -> bool:
+    def _on_fetch(self, *frame: *Frame) -> bool:
         """Pass a Fetch request to its handler; return True if the connection must stop reading."""
+        _, view, _, _, start, body, _ = frame
         self._begin(view, start, body)
         self._owed_ms = 0
-        is_enough = self._fetch.on_request(buf, view, version, correlation, start, body, end)
+        is_enough = self._fetch.on_request(*frame)
         if self._fetch.session is not None:
             self._began = 0  # a follower's time is not counted
         return is_enough or self._owed_ms > 0
@@ -183,16 +170,16 @@ class Metering:
         limit = self._limits.consumer
         if limit is None:
             return None
-        if self._quotas.fetch_throttle_ms(limit):
-            return 0
-        return self._quotas.fetch_bytes_max(limit)
+        self._missing_ms = self._quotas.fetch_throttle_ms(limit)
+        return 0 if self._missing_ms else self._quotas.fetch_bytes_max(limit)
 
     def fetch_answered(self, answer: Sequence[Slice], version: int) -> None:
         """Count a response to a consumer, and put the time that the consumer must wait into it."""
         head = answer[0]
         assert isinstance(head, bytearray)
         size: int = SIZE.unpack_from(head)[0]
-        owed = self._quotas.fetched(self._limits.consumer, size)
+        owed = max(self._missing_ms, self._quotas.fetched(self._limits.consumer, size))
+        self._missing_ms = 0
         if self._began:
             owed = max(owed, self._spent_ms())
         if not owed:

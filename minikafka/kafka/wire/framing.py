@@ -247,11 +247,11 @@ class Again(Enum):
 
 AGAIN: Final = Again.AGAIN
 """Result of a route that has not handled the request. Parsing stops, and later resumes with the same request."""
-Route: TypeAlias = Callable[
-    [bytearray, memoryview, int, int, int, int, int], bool | Literal[Again.AGAIN] | None
-]
-"""Handler of a whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and
-`body` is the first byte after the client id. Returns True to stop parsing after this request."""
+Frame: TypeAlias = tuple[bytearray, memoryview, int, int, int, int, int]
+"""A whole request: (buf, view, version, correlation id, start, body, end). The frame is [start, end), and `body` is
+the first byte after the client id."""
+Route: TypeAlias = Callable[[*Frame], bool | Literal[Again.AGAIN] | None]
+"""Handler of a whole request. Returns True to stop parsing after this request."""
 Other: TypeAlias = Callable[[memoryview, int, int, int, int, int, int], bool | None]
 """Handler of a request whose API has no route: (view, api, version, correlation id, start, body, end).
 Returns True to stop parsing after this request."""

@@ -120,10 +120,10 @@ async def produce(user: User, version: int = 9, acks: int = 1, parts: int = 1) -
     return answer.responses[0].partition_responses[0].error_code, answer.throttle_time_ms
 
 
-async def fetch(user: User, offset: int = 0, version: int = 11) -> Any:
+async def fetch(user: User, offset: int = 0, version: int = 11, max_wait_ms: int = 0) -> Any:
     row = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     topics = [{"topic": "t", "partitions": [row]}]
-    limits = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1 << 20}
+    limits = {"replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 20}
     session = {"session_id": 0, "session_epoch": -1}
     return await user.ask(FETCH, version, topics=topics, **limits, **session)
 
@@ -205,6 +205,28 @@ def test_requests_behind_the_one_that_exceeds_the_quota_wait_in_the_buffer() -> 
         assert log.log_end_offset == 1
         await until(lambda: len(alice.peer.frames()) == 2)
         assert log.log_end_offset == 2
+
+    play(scene)
+
+
+def test_throttle_time_of_a_fetch_does_not_end_that_of_a_later_produce_request() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        await set_quota(cluster, 1_000, user="alice")
+        await set_quota(cluster, 5, "consumer_byte_rate", user="alice")
+        alice = await User(cluster, "alice").connect()
+        began = now()
+        fetching = asyncio.ensure_future(fetch(alice, max_wait_ms=2_000))
+        await asyncio.sleep(1)
+        rows = [{"index": 1, "records": BATCH}]
+        values = {"transactional_id": None, "acks": 1, "timeout_ms": 5_000}
+        topics = [{"name": "t", "partition_data": rows}]
+        body = request(PRODUCE, 9, topic_data=topics, **values)
+        alice.peer.link.send([encode_request(PRODUCE, 9, 8, "alice", body)])
+        assert 0 < (await fetching).throttle_time_ms < 6_000
+        assert now() - began < 3
+        await until(lambda: len(alice.peer.frames()) == 2)
+        await waited(alice)
+        assert now() - began > 1 + 10
 
     play(scene)
 
