@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation, RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Processor, Slice, Tasks, Timer
@@ -46,6 +46,24 @@ logger = logging.getLogger(__name__)
 ENTRIES_MAX: Final = 4096
 """When a connection has this many unanswered requests, or unanswered partitions in Produce requests of several, it
 stops reading until fewer than half are left."""
+
+
+class SharedParts(NamedTuple):
+    """What all connections of a broker use.
+
+    `unsupported(correlation)` encodes the response to an ApiVersions request of an unknown version.
+    """
+
+    services: Services
+    replicas: ReplicaManager
+    handlers: Mapping[int, Handler]
+    unsupported: Callable[[int], bytes]
+    tasks: Tasks
+    turns: Scheduler
+    ahead: ReadAhead
+    sends: SendTurns
+    rooms: FrameRooms
+    buffers: LargeBuffers
 
 
 class AcceptedConnection(FramedStream):
@@ -90,61 +108,19 @@ class AcceptedConnection(FramedStream):
     def __init__(
         self,
         client: ClientConnection,
-        services: Services,
-        replicas: ReplicaManager,
-        handlers: Mapping[int, Handler],
-        unsupported: Callable[[int], bytes],
-        tasks: Tasks,
-        turns: Scheduler,
-        ahead: ReadAhead,
-        sends: SendTurns,
-        rooms: FrameRooms,
-        buffers: LargeBuffers,
+        shared: SharedParts,
         closed: Callable[[AcceptedConnection], None],
     ) -> None:
-        super().__init__(services.config.socket_request_max_bytes, buffers)
+        services, turns = shared.services, shared.turns
+        super().__init__(services.config.socket_request_max_bytes, shared.buffers)
         self.client = client
         self.clock = services.clock
         self.closed = closed
-        self.purgatory = replicas.purgatory
-        self.answers = AnswerQueue(replicas.purgatory, self.send)
-        self.produce = ProduceApi(
-            client,
-            replicas,
-            self.answers,
-            services.clock,
-            turns,
-            services.verifier,
-            self._close,
-            self._go_on,
-            services.access,
-        )
-        self.fetch = FetchApi(
-            client,
-            replicas,
-            self.answers,
-            services.clock,
-            services.requests,
-            self._filled,
-            turns,
-            self._refused,
-            services.access,
-        )
-        self.cold = ColdRequests(
-            client,
-            services,
-            handlers,
-            unsupported,
-            self.answers,
-            tasks,
-            turns,
-            self._is_received,
-            self._close,
-            self._begun,
-            rooms.responses,
-            self._unsent,
-            self.give_up,
-        )
+        self.purgatory = shared.replicas.purgatory
+        self.answers = AnswerQueue(self.purgatory, self.send)
+        self.produce = self._new_produce(shared)
+        self.fetch = self._new_fetch(shared)
+        self.cold = self._new_cold(shared)
         self._plain_routes: dict[int, Route] = {
             PRODUCE: self.produce.on_request,
             FETCH: self.fetch.on_request,
@@ -157,12 +133,57 @@ class AcceptedConnection(FramedStream):
         self.used = 0
         """Cost so far of the requests that were left in the buffer (see `Job.used`)."""
         self.replication = turns.replication
-        self.unsent = UnsentResponses(ahead)
-        self.sends = sends
-        self.rooms = rooms
+        self.unsent = UnsentResponses(shared.ahead)
+        self.sends = shared.sends
+        self.rooms = shared.rooms
         self.opened_at = self.last_active = services.clock.now()
         self.has_asked = False
         """True once the connection has received a whole request."""
+
+    def _new_produce(self, shared: SharedParts) -> ProduceApi:
+        services = shared.services
+        return ProduceApi(
+            self.client,
+            shared.replicas,
+            self.answers,
+            services.clock,
+            shared.turns,
+            services.verifier,
+            self._close,
+            self._go_on,
+            services.access,
+        )
+
+    def _new_fetch(self, shared: SharedParts) -> FetchApi:
+        services = shared.services
+        return FetchApi(
+            self.client,
+            shared.replicas,
+            self.answers,
+            services.clock,
+            services.requests,
+            self._filled,
+            shared.turns,
+            self._refused,
+            services.access,
+        )
+
+    def _new_cold(self, shared: SharedParts) -> ColdRequests:
+        return ColdRequests(
+            self.client,
+            shared.services,
+            shared.handlers,
+            shared.unsupported,
+            self.answers,
+            shared.tasks,
+            shared.turns,
+            self._is_received,
+            self._close,
+            self._begun,
+            shared.rooms.responses,
+            self._unsent,
+            self.give_up,
+        )
 
     def connected(self, link: Link) -> None:
         """Begin to serve the client."""

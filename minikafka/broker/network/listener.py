@@ -35,7 +35,7 @@ from minikafka.broker.apis import (
     versions,
 )
 from minikafka.broker.network.admission import AuthenticationLog
-from minikafka.broker.network.connection import AcceptedConnection
+from minikafka.broker.network.connection import AcceptedConnection, SharedParts
 from minikafka.broker.network.connection_quotas import ConnectionQuotas
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.frame_room import SWEEP_MS, FrameRoom, frame_rooms
@@ -100,19 +100,23 @@ class KafkaListener:
     ) -> None:
         self._places = places
         self._services = services
-        self._replicas = replicas
         self._transport = ports.transport
-        self._tasks = ports.tasks
         self._processor = ports.processor
         services.quotas.on_change = self._quotas_changed
-        self._turns = replicas.turns
-        self._ahead = ReadAhead()
-        self._sends = SendTurns(
-            replicas.turns.sending, services.clock, replicas.purgatory, ports.processor
-        )
-        self._rooms = frame_rooms()
-        self._buffers = LargeBuffers()
+        turns = replicas.turns
         self.handlers: ChainMap[int, Handler] = ChainMap({}, HANDLERS)
+        self._shared = SharedParts(
+            services=services,
+            replicas=replicas,
+            handlers=self.handlers,
+            unsupported=versions.unsupported,
+            tasks=ports.tasks,
+            turns=turns,
+            ahead=ReadAhead(),
+            sends=SendTurns(turns.sending, services.clock, replicas.purgatory, ports.processor),
+            rooms=frame_rooms(),
+            buffers=LargeBuffers(),
+        )
         self._listening: list[Listener] = []
         self._connections: dict[AcceptedConnection, None] = {}
         self._room = room
@@ -144,7 +148,7 @@ class KafkaListener:
                 listening = await self._transport.listen(receive, host, port, admission.tls)
             self._listening.append(listening)
             ports[name] = listening.port
-        self._tasks.spawn(self._sweep(), "connections")
+        self._shared.tasks.spawn(self._sweep(), "connections")
         return ports
 
     def _receive(self, listener: str, admission: Admission) -> Newcomer | None:
@@ -197,20 +201,7 @@ class KafkaListener:
         return ClientConnection(self._last_id, listener, on_open=self._places.opened)
 
     def _new_connection(self, client: ClientConnection) -> AcceptedConnection:
-        connection = AcceptedConnection(
-            client,
-            self._services,
-            self._replicas,
-            self.handlers,
-            versions.unsupported,
-            self._tasks,
-            self._turns,
-            self._ahead,
-            self._sends,
-            self._rooms,
-            self._buffers,
-            self._closed,
-        )
+        connection = AcceptedConnection(client, self._shared, self._closed)
         self._connections[connection] = self._silent[connection] = None
         connection.meter(self._services.quotas, self._processor)
         return connection
@@ -312,10 +303,10 @@ class KafkaListener:
             if connection.is_abandoned():
                 connection.link.abort()
         for part in (
-            *self._rooms,
+            *self._shared.rooms,
             self._newcomer_room,
-            self._turns.large,
-            self._turns.large_produce,
+            self._shared.turns.large,
+            self._shared.turns.large_produce,
         ):
             part.sweep()
 

@@ -168,7 +168,7 @@ async def test_connections_with_many_small_fetches_are_served_in_turn(
     stored: MemoryCluster,
 ) -> None:
     traffic = stored.brokers[0].replicas.partitions[TopicPartition("t", 0)].log.traffic
-    stored.brokers[0].listener._turns.requests._clock = LongTurns()
+    stored.brokers[0].listener._shared.turns.requests._clock = LongTurns()
     clients = [await join(stored) for _ in range(20)]
     for client in clients:
         client.link.resume_reading()
@@ -235,7 +235,7 @@ async def test_clients_that_read_no_responses_share_one_budget_of_queued_bytes(
         reader.link.send([fetch_request(number, 1 << 30) for number in range(3)])
     owing = [reader.link.other for reader in silent]
     await until(lambda: all(link.queued_bytes() > QUEUE_MARK_BYTES for link in owing))
-    ahead = stored.brokers[0].listener._ahead
+    ahead = stored.brokers[0].listener._shared.ahead
     assert ahead.used == sum(link.queued_bytes() for link in owing) <= 60 * PIECE
     for link in owing:
         link.abort()
@@ -345,7 +345,7 @@ async def test_broker_holds_one_large_response_at_a_time(monkeypatch: pytest.Mon
         assert most == 1
         for one in silent:
             one.link.abort()
-        room = cluster.brokers[0].listener._rooms.responses
+        room = cluster.brokers[0].listener._shared.rooms.responses
         await until(lambda: not room._held)
 
 
@@ -460,7 +460,7 @@ async def hold_back(
             return no_wait
         case Reason.ROOM:
             holder = await half_sent(cluster, PRODUCE, 32 << 20)
-            room = cluster.brokers[0].listener._rooms.large_produce
+            room = cluster.brokers[0].listener._shared.rooms.large_produce
             await until(lambda: room._held)
             client.link.send([produce_frame("t", bytes(2 << 20))])
             return partial(leave, holder)
