@@ -140,7 +140,11 @@ def test_every_config_key_is_used_in_the_code_unless_its_feature_is_missing():
         if name in checked and not re.search(rf"\.{key.attribute}\b", text)
     }
     own = {"log.dir", "listeners", "advertised.listeners", "listener.security.protocol.map"}
-    own |= {"inter.broker.listener.name", "security.inter.broker.protocol"}
+    own |= {
+        "inter.broker.listener.name",
+        "minikafka.control.listener",
+        "security.inter.broker.protocol",
+    }
     waiting = {name for name, key in keys().items() if key.waits_for and name in checked}
     assert unread - waiting - own - {"control.plane.listener.name"} == set()
     assert waiting <= unread, "this key has an effect now"

@@ -70,7 +70,7 @@ class BrokerConfig(QuotaKeys):
     )
     listeners: tuple[str, ...] = key(
         LIST,
-        ("PLAINTEXT://127.0.0.1:9092", "CONTROLLER://127.0.0.1:0"),
+        ("PLAINTEXT://127.0.0.1:9092",),
         "Addresses to listen on, as NAME://host:port: one or more for Kafka clients, and one for the control plane, "
         "which gets a free port without an entry. Port 0: a free port.",
     )
@@ -107,6 +107,12 @@ class BrokerConfig(QuotaKeys):
     )
     control_plane_listener_name: str = key(
         STRING, "CONTROLLER", "Listener that receives the controller's requests."
+    )
+    minikafka_control_listener: str | None = key(
+        STRING,
+        None,
+        "Listener of the control plane, as in listeners; without a host, its address is that of the listener between "
+        "brokers.",
     )
     minikafka_cluster_secret: str = key(
         PASSWORD,
@@ -502,8 +508,9 @@ class BrokerConfig(QuotaKeys):
     @property
     def endpoints(self) -> Listeners:
         """The addresses at which the broker listens, and the endpoints that it registers for them."""
+        own = self.minikafka_control_listener
         return parse_listeners(
-            self.listeners,
+            (*self.listeners, own) if own else self.listeners,
             self.advertised_listeners,
             self.listener_security_protocol_map,
             self.control_plane_listener_name,

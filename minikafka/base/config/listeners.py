@@ -72,13 +72,11 @@ def parse_listeners(
             f"{','.join(name for name in shown if name != control_name)}"
         )
     security = _of_control(control_name, by_name, by_name[inter_broker])
-    control = found.get(control_name)
-    if control is None:
-        [host] = [item.host for item in kafka if item.name == inter_broker]
-        control = Endpoint(control_name, host, 0)
-        shown.setdefault(control_name, control._replace(host=shown[inter_broker].host))
-    control = control._replace(security=security)
-    shown[control_name] = shown[control_name]._replace(security=security)
+    [host] = [item.host for item in kafka if item.name == inter_broker]
+    control = found.get(control_name, Endpoint(control_name, host, 0))
+    control = control._replace(host=control.host or host, security=security)
+    own = shown.get(control_name, control._replace(host=""))
+    shown[control_name] = own._replace(host=own.host or shown[inter_broker].host, security=security)
     _require_routable(shown.values())
     return Listeners(kafka, control, inter_broker, tuple(shown.values()))
 

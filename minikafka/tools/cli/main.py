@@ -41,6 +41,9 @@ _COMMANDS: Final = {
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "broker": Entry("processes.broker", "Run one broker in the foreground."),
+    "init-secret": Entry(
+        "processes.init_secret", "Make the file that a broker needs beside Kafka's own file."
+    ),
     "zookeeper": Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),

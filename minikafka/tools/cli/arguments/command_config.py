@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -14,12 +13,13 @@ import minikafka.base.properties as properties
 import minikafka.client.login as logins
 import minikafka.client.security as client_security
 import minikafka.runtime.clock as clocks
-from minikafka.base.errors import ConfigError
+import minikafka.tools.cli.arguments.config_files as config_files
 
 T = TypeVar("T")
 
 _FILE: Final = f"{__name__}.file"
 _CONNECTOR: Final = f"{__name__}.connector"
+_HINT: Final = "name a file of properties as Kafka's tools read it"
 
 
 def remember_file(context: click.Context, option: click.Parameter, file: str | None) -> None:
@@ -59,25 +59,7 @@ def aiokafka_security() -> dict[str, Any]:
 
 def _from_file(file: str, use: Callable[[client_configs.ClientConfig], T]) -> T:
     entries: list[properties.Property] = []
-    with _errors_name_place(file, entries):
-        try:
-            entries += properties.decode_properties(Path(file).read_bytes())
-        except OSError as error:
-            raise ConfigError(error.strerror or str(error)) from error
+    path = Path(file)
+    with config_files.errors_name_line(path, entries):
+        entries += properties.decode_properties(config_files.read_bytes(path, _HINT))
         return use(client_configs.client_config(entries))
-
-
-@contextmanager
-def _errors_name_place(file: str, entries: Sequence[properties.Property]) -> Iterator[None]:
-    """Begin the text of each ConfigError with the file, and with the line of the first key that the text names."""
-    try:
-        yield
-    except ConfigError as error:
-        text = str(error)
-        found = (
-            [] if text.startswith("line ") else [e for e in entries if e.name and e.name in text]
-        )
-        if found:
-            first = min(found, key=lambda entry: (text.index(entry.name), -len(entry.name)))
-            text = f"line {first.line}: {text}"
-        raise ConfigError(f"{file}: {text}") from None

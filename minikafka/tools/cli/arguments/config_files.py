@@ -1,11 +1,11 @@
-"""Finding and reading the TOML files that `--config` names. The errors contain the name of the file.
+"""Finding and reading the files that `--config` names. The errors contain the name of the file.
 
 Without `--config`, commands use `cluster.toml` in the current directory, if there is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -14,6 +14,7 @@ from typing import Final
 
 from minikafka.base.config.cluster import ClusterConfig, data_in
 from minikafka.base.errors import ConfigError
+from minikafka.base.properties import Property
 from minikafka.base.toml import place_of
 from minikafka.tools.cli.terminal.echo import echo
 
@@ -87,11 +88,33 @@ def read_config(file: Path, hint: str) -> str:
     Raises ConfigError with the file's name, the reason, and `hint`: what the user can do.
     """
     try:
-        return file.read_bytes().decode()
-    except FileNotFoundError as error:
-        raise ConfigError(f"{file}: there is no such file; {hint}") from error
+        return read_bytes(file, hint).decode()
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file}: line {line} is not UTF-8 text; {hint}") from error
+
+
+def read_bytes(file: Path, hint: str) -> bytes:
+    """Return the content of a configuration file. Raises ConfigError with the file's name, the reason, and `hint`."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{file}: there is no such file; {hint}") from error
     except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}; {hint}") from error
+        raise ConfigError(f"{file}: {error.strerror or error}; {hint}") from error
+
+
+@contextmanager
+def errors_name_line(file: Path, entries: Sequence[Property]) -> Iterator[None]:
+    """Begin the text of each ConfigError with a file of properties, and the line of the first key that it names."""
+    try:
+        yield
+    except ConfigError as error:
+        text = str(error)
+        if text.startswith(f"{file}: "):
+            raise
+        named = [entry for entry in entries if entry.name and entry.name in text]
+        if named and not text.startswith("line "):
+            first = min(named, key=lambda entry: (text.index(entry.name), -len(entry.name)))
+            text = f"line {first.line}: {text}"
+        raise ConfigError(f"{file}: {text}") from None

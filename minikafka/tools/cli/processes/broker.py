@@ -24,7 +24,7 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     type=EXISTING_FILE,
     metavar="FILE",
     required=True,
-    help="TOML file with Kafka keys in [broker].",
+    help="TOML file with Kafka keys in [broker], or Kafka's own server.properties.",
 )
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def broker(config: str, parent: int | None) -> None:

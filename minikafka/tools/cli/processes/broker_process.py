@@ -22,7 +22,7 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.encryption import Tls
-from minikafka.base.errors import ClusterLost, ConfigError, MinikafkaError, NotConnected
+from minikafka.base.errors import ClusterLost, MinikafkaError, NotConnected
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
@@ -39,7 +39,7 @@ from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
-from minikafka.tools.cli.arguments.config_files import errors_name_file, read_config
+from minikafka.tools.cli.processes.broker_file import BrokerFile, load
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
 from minikafka.tools.cluster.zookeeper.access import access_of
 from minikafka.zookeeper.client.access import ZooKeeperAccess
@@ -61,40 +61,19 @@ def run_broker(config_file: str, parent: int | None) -> None:
     found = load(Path(config_file))
     log_to_stderr()
     warn_about(found)
-    uvloop.run(serve(found))
+    uvloop.run(serve(found.config))
 
 
-def warn_about(config: BrokerConfig) -> None:
+def warn_about(file: BrokerFile) -> None:
     """Log a warning for each listener that other machines can reach, and each key that has no effect."""
+    config = file.config
+    if file.unread:
+        lines = ", ".join(f"{name} (line {line})" for name, line in sorted(file.unread.items()))
+        logger.warning("keys of Kafka that have no effect: %s", lines)
     for listener, lacking in config.exposed_listeners.items():
         logger.warning("%s can be reached from other machines, without %s", listener, lacking)
     for name, reason in config.unread_keys.items():
         logger.warning("%s has no effect: %s", name, reason)
-
-
-def load(file: Path) -> BrokerConfig:
-    """Return the configuration of a broker. Raises ConfigError, whose text names the file."""
-    text = read_config(file, "name a TOML file with Kafka keys in [broker]")
-    with errors_name_file(file):
-        found = BrokerConfig.parse(text)
-        if not found.zookeeper_connect:
-            raise ConfigError("zookeeper.connect is not set: write host:port,host:port/chroot")
-        if not found.minikafka_cluster_secret:
-            rule = "write at least 16 characters, the same for every broker"
-            raise ConfigError(f"minikafka.cluster.secret is not set: {rule}")
-        _check_log_dirs(found)
-    return found
-
-
-def _check_log_dirs(found: BrokerConfig) -> None:
-    """Raise ConfigError if log.dirs names one directory twice, for example through a symbolic link."""
-    names: dict[str, str] = {}
-    for name in found.log_dirs:
-        path = os.path.realpath(name)
-        if path in names:
-            twice = f"{path} twice, as {names[path]} and as {name}"
-            raise ConfigError(f"log.dirs names {twice}: leave one out")
-        names[path] = name
 
 
 async def serve(config: BrokerConfig) -> None:

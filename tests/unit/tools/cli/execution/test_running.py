@@ -21,7 +21,15 @@ from minikafka.tools.cli.arguments.options import time_limit, timeout_option
 from minikafka.tools.cli.execution.running import run, run_cancellable, run_with_client
 from minikafka.tools.cli.main import commands
 
-WITHOUT_LIMIT = {"broker", "logs", "pipeline package", "zk export", "zk import", "zookeeper"}
+WITHOUT_LIMIT = {
+    "broker",
+    "init-secret",
+    "logs",
+    "pipeline package",
+    "zk export",
+    "zk import",
+    "zookeeper",
+}
 """Commands that do not talk to a cluster."""
 
 

@@ -24,7 +24,7 @@ def write(directory: Path, *keys: str) -> Path:
 
 
 def test_broker_config_needs_only_broker_id_zookeeper_and_cluster_secret(tmp_path: Path) -> None:
-    assert load(write(tmp_path, *KEYS)).broker_id == 1
+    assert load(write(tmp_path, *KEYS)).config.broker_id == 1
 
 
 @pytest.mark.parametrize("left_out", KEYS)
@@ -57,7 +57,7 @@ def test_error_about_a_log_directory_named_twice_has_both_spellings(
 def test_distinct_log_directories_need_not_exist(tmp_path: Path) -> None:
     dirs = (f"{tmp_path}/d", f"{tmp_path}/d/d", "/")
     file = write(tmp_path, *KEYS, f'log.dirs = "{",".join(dirs)}"')
-    assert load(file).log_dirs == dirs
+    assert load(file).config.log_dirs == dirs
 
 
 @pytest.mark.key("minikafka.coordination")
