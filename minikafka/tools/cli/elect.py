@@ -6,8 +6,8 @@ Exit code 0: every named partition has the requested leader; a partition may nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import click
 
@@ -22,7 +22,8 @@ from minikafka.tools.cli.arguments.partition_arguments import (
     partitions_of,
 )
 from minikafka.tools.cli.execution.running import fail_unless, run_with_client, tell_causes_of
-from minikafka.tools.cli.terminal.echo import echo, show
+from minikafka.tools.cli.terminal.columns import Column, failure, objects
+from minikafka.tools.cli.terminal.echo import show
 from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
 
 
@@ -63,8 +64,8 @@ def elect(preferred: bool, unclean: bool, named: Named, all_: bool, file: str | 
     found = run_with_client(work)
     outcomes = dict(sorted(found.items()))
     kind = "preferred" if preferred else "unclean"
-    rows = [as_row(tp, outcome) for tp, outcome in outcomes.items()]
-    show({"election": kind, "partitions": rows}, lambda: _print(kind, outcomes))
+    rows = objects(_PARTITION, outcomes.items())
+    show({"election": kind, "partitions": rows}, _lines(kind, outcomes))
     tell_causes_of(outcomes.values())
     fail_unless(all(is_success(outcome) for outcome in outcomes.values()))
 
@@ -74,26 +75,34 @@ def is_success(outcome: clients.Outcome) -> bool:
     return outcome.ok or outcome.code is ErrorCode.ELECTION_NOT_NEEDED
 
 
-def as_row(tp: TopicPartition, outcome: clients.Outcome) -> dict[str, Any]:
-    """Return the JSON object of one partition, for `--json`; `result` is elected, not_needed or failed."""
-    failed = not is_success(outcome)
-    return {
-        "topic": tp.topic,
-        "partition": tp.partition,
-        "result": "elected" if outcome.ok else "failed" if failed else "not_needed",
-        "error": outcome.code.name if failed else None,
-        "message": outcome.reason if failed else None,
-    }
+def _result(row: tuple[TopicPartition, clients.Outcome]) -> str:
+    _, outcome = row
+    return "elected" if outcome.ok else "not_needed" if is_success(outcome) else "failed"
 
 
-def _print(kind: str, outcomes: Mapping[TopicPartition, clients.Outcome]) -> None:
-    """Print one line per partition, in the format of kafka-leader-election.sh."""
+def _failure(row: tuple[TopicPartition, clients.Outcome]) -> clients.Outcome:
+    """Return the outcome; one of success if the partition needs no election."""
+    return clients.Outcome(ErrorCode.NONE) if is_success(row[1]) else row[1]
+
+
+_PARTITION: Final = (
+    Column("", "topic", lambda row: row[0].topic),
+    Column("", "partition", lambda row: row[0].partition),
+    Column("", "result", _result),
+    *failure(_failure),
+)
+"""The columns of the JSON; the text has Kafka's sentences."""
+
+
+def _lines(kind: str, outcomes: Mapping[TopicPartition, clients.Outcome]) -> Iterator[str]:
+    """Yield one line per partition, in the format of kafka-leader-election.sh."""
+    election = f"leader election ({kind.upper()}) for partition"
     for tp, outcome in outcomes.items():
         if outcome.ok:
-            echo(f"Successfully completed leader election ({kind.upper()}) for partition {tp}")
+            yield f"Successfully completed {election} {tp}"
         elif is_success(outcome):
-            echo(f"Valid replica already elected for partition {tp}")
+            yield f"Valid replica already elected for partition {tp}"
         else:
-            echo(f"Error completing leader election ({kind.upper()}) for partition {tp}: {outcome}")
+            yield f"Error completing {election} {tp}: {outcome}"
     if not outcomes:
-        echo("No partition needs an election.")
+        yield "No partition needs an election."

@@ -6,8 +6,8 @@ with `--bootstrap` they are null.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import click
@@ -16,28 +16,36 @@ import minikafka.client as clients
 import minikafka.client.administration.results as administration
 import minikafka.tools.cli.terminal.console as consoles
 import minikafka.tools.cli.terminal.progress as displays
-import minikafka.tools.cluster.local as clusters
+import minikafka.tools.cluster.directory as directories
 import minikafka.tools.cluster.observation.state as cluster_state
-from minikafka.base.coordination import CONTROLLER, LEADERS
+from minikafka.base.coordination import LEADERS
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.cluster.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
-from minikafka.tools.cli.terminal.columns import Column, lay_out, or_dash
+from minikafka.tools.cli.terminal.columns import Column, lay_out, objects, or_dash
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 
 
+class KnownBroker(NamedTuple):
+    """One broker. `node`: None if it is down; `port` is then its last known port. `epoch`: None if it is not known."""
+
+    id: int
+    node: clients.Node | None
+    port: int
+    is_controller: bool
+    epoch: int | None
+    dirs: Sequence[administration.LogDir]
+
+
 class ClusterView(NamedTuple):
-    """The data that `cluster describe` shows.
+    """The data that `cluster describe` shows. `controller`: None in the mode leaders."""
 
-    `dirs`: the log directories of each broker that answered. `state`: the state of the cluster as read over the
-    control plane; None with `--bootstrap`. `coordination`: the mode.
-    """
-
-    info: clients.ClusterInfo
-    dirs: Mapping[int, list[administration.LogDir]]
-    state: cluster_state.ClusterState | None
-    coordination: str = CONTROLLER
+    cluster_id: str | None
+    coordination: str
+    controller: int | None
+    controller_epoch: int | None
+    brokers: Sequence[KnownBroker]
 
 
 @click.command()
@@ -51,94 +59,119 @@ def describe(bootstrap: str | None, data: str | None) -> None:
     async def work(client: clients.Client) -> ClusterView:
         info = await client.admin.describe_cluster()
         dirs = await client.admin.describe_log_dirs()
-        mode = local.record.coordination if local else await coordination_of(client.admin, info)
-        return ClusterView(info, dirs, await local.state() if local else None, mode)
+        if local is None:
+            return view_of(info, dirs, await coordination_of(client.admin, info))
+        return view_of(info, dirs, local.record.coordination, local.record, await local.state())
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))
-    shown = as_json_view(view, local)
-    show(shown, lambda: _print(shown))
+    show(as_json(view), lambda: _print(view))
 
 
-def as_json_view(view: ClusterView, local: clusters.LocalCluster | None) -> dict[str, Any]:
-    """Return the JSON object of `cluster describe`.
+def view_of(
+    info: clients.ClusterInfo,
+    dirs: Mapping[int, Sequence[administration.LogDir]],
+    coordination: str,
+    record: directories.ClusterRecord | None = None,
+    state: cluster_state.ClusterState | None = None,
+) -> ClusterView:
+    """Return the data that `cluster describe` shows.
 
-    With `local`, the object also contains the brokers that are down, with `alive` false. In the mode leaders the
-    controller is null.
+    `dirs`: the log directories of each broker that answered. `record` and `state`: the cluster as it is known on its
+    own machine, with the brokers that are down; None with `--bootstrap`.
     """
-    known = {broker.id: broker for broker in local.record.brokers} if local else {}
-    named = view.info.controller_id if view.info.controller_id >= 0 else None
-    if view.state is not None:  # a former controller may still name itself to clients
-        named = view.state.controller
-    controller = None if view.coordination == LEADERS else named
+    known = {broker.id: broker for broker in record.brokers} if record else {}
+    named = info.controller_id if info.controller_id >= 0 else None
+    if state is not None:  # a former controller may still name itself to clients
+        named = state.controller
+    controller = None if coordination == LEADERS else named
     brokers = []
-    for broker_id in sorted({*known, *view.info.brokers}):
-        node = view.info.brokers.get(broker_id)
-        answer = view.state.answers.get(broker_id) if view.state else None
-        dirs = view.dirs.get(broker_id, [])
-        brokers.append(
-            {
-                "id": broker_id,
-                "host": node.host if node else None,
-                "port": node.port if node else known[broker_id].clients[0].port,
-                "rack": node.rack if node else None,
-                "alive": node is not None,
-                "controller": broker_id == controller,
-                "broker_epoch": answer["broker_epoch"] if answer else None,
-                "log_dirs": [_directory(found) for found in dirs],
-            }
-        )
-    return {
-        "cluster_id": view.info.cluster_id,
-        "coordination": view.coordination,
-        "controller": controller,
-        "controller_epoch": view.state.controller_epoch if view.state else None,
-        "brokers": brokers,
-    }
+    for id_ in sorted({*known, *info.brokers}):
+        node = info.brokers.get(id_)
+        port = node.port if node else known[id_].clients[0].port
+        answer = state.answers.get(id_) if state else None
+        epoch = answer["broker_epoch"] if answer else None
+        brokers.append(KnownBroker(id_, node, port, id_ == controller, epoch, dirs.get(id_, ())))
+    controller_epoch = state.controller_epoch if state else None
+    return ClusterView(info.cluster_id, coordination, controller, controller_epoch, brokers)
 
 
-def _directory(found: administration.LogDir) -> dict[str, Any]:
-    return {
-        "path": found.path,
-        "error": None if found.outcome.ok else found.outcome.code.name,
-        "partitions": len(found.sizes),
-        "size": sum(found.sizes.values()),
-        "total_bytes": found.total_bytes,
-        "usable_bytes": found.usable_bytes,
-    }
+class _Row(NamedTuple):
+    """A line of the text: a broker with one of its log directories. `is_first`: the line names the broker."""
+
+    broker: KnownBroker
+    directory: administration.LogDir | None
+    is_first: bool
 
 
-_COLUMNS: Final = (
-    Column("broker", "", itemgetter(0)),
-    Column("address", "", itemgetter(1)),
-    Column("rack", "", itemgetter(2), drop=2),
-    Column("epoch", "", itemgetter(3), drop=1),
-    Column("partitions", "", itemgetter(4)),
-    Column("size", "", itemgetter(5)),
-    Column("log directory", "", itemgetter(6), is_below=True),
+def _size(count: int | None) -> str:
+    return "-" if count is None else displays.size(count)
+
+
+def _error(directory: administration.LogDir) -> str | None:
+    return None if directory.outcome.ok else directory.outcome.code.name
+
+
+_DIRECTORY: Final = (
+    Column("", "path", attrgetter("path")),
+    Column("", "error", _error),
+    Column("partitions", "partitions", lambda one: len(one.sizes)),
+    Column("size", "size", lambda one: sum(one.sizes.values()), text=_size),
+    Column("", "total_bytes", attrgetter("total_bytes")),
+    Column("", "usable_bytes", attrgetter("usable_bytes")),
+    Column(
+        "log directory",
+        "",
+        lambda one: " ".join(filter(None, (one.path, _error(one)))),
+        is_below=True,
+    ),
 )
+"""The columns of log directories."""
+_BROKER: Final = (
+    Column("broker", "", lambda one: f"{one.id} *" if one.is_controller else one.id),
+    Column("", "id", attrgetter("id")),
+    Column("", "host", lambda one: one.node and one.node.host),
+    Column("", "port", attrgetter("port")),
+    Column("address", "", lambda one: f"{one.node.host}:{one.port}" if one.node else "not alive"),
+    Column("rack", "rack", lambda one: one.node and one.node.rack, drop=2),
+    Column("", "alive", lambda one: one.node is not None),
+    Column("", "controller", attrgetter("is_controller")),
+    Column("epoch", "broker_epoch", attrgetter("epoch"), drop=1),
+    Column("", "log_dirs", lambda one: objects(_DIRECTORY, one.dirs)),
+)
+"""The columns of brokers."""
 
 
-def _print(shown: dict[str, Any]) -> None:
+def _of_broker(column: Column) -> Column:
+    return column._replace(value=lambda row: column.value(row.broker) if row.is_first else "")
+
+
+def _of_directory(column: Column) -> Column:
+    return column._replace(
+        value=lambda row: None if row.directory is None else column.value(row.directory)
+    )
+
+
+_LINE: Final = (*map(_of_broker, _BROKER), *map(_of_directory, _DIRECTORY))
+"""The columns of the text."""
+
+
+def as_json(view: ClusterView) -> dict[str, Any]:
+    """Return the JSON object of `cluster describe`."""
+    return {**view._asdict(), "brokers": objects(_BROKER, view.brokers)}
+
+
+def _print(view: ClusterView) -> None:
     console = consoles.plain_console()
-    echo(f"cluster     {shown['cluster_id']}")
-    if shown["coordination"] == LEADERS:
+    echo(f"cluster     {view.cluster_id}")
+    if view.coordination == LEADERS:
         echo("controller  none: the leaders of the partitions coordinate (mode leaders)")
     else:
-        epoch = or_dash(shown["controller_epoch"])
-        echo(f"controller  {or_dash(shown['controller'])}  epoch {epoch}")
-    rows = [row for broker in shown["brokers"] for row in _rows(broker)]
+        epoch = or_dash(view.controller_epoch)
+        echo(f"controller  {or_dash(view.controller)}  epoch {epoch}")
+    rows = [
+        _Row(broker, directory, at == 0)
+        for broker in view.brokers
+        for at, directory in enumerate(broker.dirs or [None])
+    ]
     width = console.width if console.is_terminal else None
-    consoles.print_lines(console, lay_out(_COLUMNS, rows, width).lines)
-
-
-def _rows(broker: Mapping[str, Any]) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each log directory of a broker; only the first one names the broker."""
-    name = f"{broker['id']}{' *' if broker['controller'] else ''}"
-    address = f"{broker['host']}:{broker['port']}" if broker["alive"] else "not alive"
-    head = (name, address, broker["rack"], broker["broker_epoch"])
-    for found in broker["log_dirs"]:
-        error = f" {found['error']}" if found["error"] else ""
-        yield *head, found["partitions"], displays.size(found["size"]), f"{found['path']}{error}"
-        head = ("", "", "", "")
-    if not broker["log_dirs"]:
-        yield *head, None, None, None
+    consoles.print_lines(console, lay_out(_LINE, rows, width).lines)

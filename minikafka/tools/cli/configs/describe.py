@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
+from typing import Final
 
 import click
 
@@ -18,6 +19,7 @@ from minikafka.tools.cli.configs.resource import (
     title,
 )
 from minikafka.tools.cli.execution.running import run_with_client
+from minikafka.tools.cli.terminal.columns import Column, objects
 from minikafka.tools.cli.terminal.echo import show
 
 
@@ -42,9 +44,11 @@ def describe(resource: administration.Resource, all_: bool) -> None:
         for entry in found.entries
         if all_ or entry.source is not administration.ConfigSource.DEFAULT_CONFIG
     )
-    rows = [as_row(entry) for entry in entries]
     head = f"{'All' if all_ else 'Changed'} configs of {title(resource)}:"
-    show({**as_json_resource(resource), "configs": rows}, [head, *map(line, entries)])
+    show(
+        {**as_json_resource(resource), "configs": objects(_SETTING, entries)},
+        [head, *map(line, entries)],
+    )
 
 
 def line(entry: administration.Setting) -> str:
@@ -58,18 +62,18 @@ def line(entry: administration.Setting) -> str:
     return f"  {entry.name}={value}{read_only} source={entry.source.name} synonyms={{{synonyms}}}"
 
 
-def as_row(entry: administration.Setting) -> dict[str, Any]:
-    """Return the JSON object of one setting, for `--json`."""
-    return {
-        "name": entry.name,
-        "value": entry.value,
-        "source": entry.source.name,
-        "read_only": entry.read_only,
-        "sensitive": entry.sensitive,
-        "synonyms": [
-            {"name": s.name, "value": s.value, "source": s.source.name} for s in entry.synonyms
-        ],
-    }
+_SYNONYM: Final = (
+    Column("", "name", attrgetter("name")),
+    Column("", "value", attrgetter("value")),
+    Column("", "source", attrgetter("source.name")),
+)
+_SETTING: Final = (
+    *_SYNONYM,
+    Column("", "read_only", attrgetter("read_only")),
+    Column("", "sensitive", attrgetter("sensitive")),
+    Column("", "synonyms", lambda entry: objects(_SYNONYM, entry.synonyms)),
+)
+"""The columns of the JSON; the text has the format of kafka-configs.sh, see `line`."""
 
 
 def _text(value: str | None) -> str:

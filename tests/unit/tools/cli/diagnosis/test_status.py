@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
 from rich.text import Text
 
+from minikafka.base.model import TopicPartition
 from minikafka.tools.cli.diagnosis.status import combined
-from minikafka.tools.cli.diagnosis.status_view import status_lines
+from minikafka.tools.cli.diagnosis.status_view import PartitionRow, as_json, status_lines
 from minikafka.tools.cli.terminal.console import plain_console, print_lines
 from minikafka.tools.cluster.observation.causes import Cause
-from minikafka.tools.cluster.observation.state import combine
+from minikafka.tools.cluster.observation.state import ObservedPartition, combine
 
 
 def processes() -> dict[str, Any]:
@@ -52,7 +54,7 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
     }
     down = Cause("broker-down", "broker 3 is down", "start it", 3)
     states = {1: "up", 2: "silent", 3: "down"}
-    shown = combined(processes(), combine({1: answer}), states, [down])
+    shown = as_json(combined(processes(), combine({1: answer}), states, [down]))
     assert [b["state"] for b in shown["brokers"]] == ["up", "silent", "down"]
     assert shown["causes"] == [down.as_json()]
     assert [b["broker_epoch"] for b in shown["brokers"]] == [10, None, None]
@@ -63,8 +65,8 @@ def test_status_reports_each_broker_as_up_silent_or_down() -> None:
             "partition": 0,
             "leader": None,
             "leader_epoch": 4,
-            "replicas": [3, 1],
-            "isr": [1, 3],
+            "replicas": (3, 1),
+            "isr": (1, 3),
             "available": False,
             "opening": None,
             "log_start_offset": None,
@@ -92,14 +94,14 @@ def test_status_shows_backlogs_and_no_controller_in_the_mode_leaders() -> None:
     states = {1: "no session", 2: "up", 3: "down"}
     found = processes() | {"coordination": "leaders"}
     shown = combined(found, combine({1: cut_off, 2: fresh}), states)
-    assert [broker["backlog"] for broker in shown["brokers"]] == [0, 0, 4]
-    assert (shown["controller"], shown["controller_epoch"]) == (None, None)
+    assert [broker["backlog"] for broker in as_json(shown)["brokers"]] == [0, 0, 4]
+    assert (shown.controller, shown.controller_epoch) == (None, None)
     lines = [line.plain for line in status_lines(shown, (), None)]
     assert "controller  none: the leaders of the partitions coordinate (mode leaders)" in lines
 
 
 def test_status_marks_a_leader_that_does_not_serve_clients_yet() -> None:
-    [_, line] = [line.plain for line in shown_rows(row(opening=[2], available=False))]
+    [_, line] = [line.plain for line in shown_rows(row(opening=(2,)))]
     assert "1 opening" in line
 
 
@@ -114,35 +116,35 @@ def test_status_names_a_controller_only_if_it_answers_as_the_active_one() -> Non
     answer = {"broker_epoch": 1, "is_controller": False, "controller_id": 1, "controller_epoch": 2}
     answer |= {"live_brokers": [1], "replicas": []}
     shown = combined(processes(), combine({1: answer}), {1: "no session", 2: "up", 3: "down"})
-    assert (shown["controller"], shown["controller_epoch"]) == (None, 2)
+    assert (shown.controller, shown.controller_epoch) == (None, 2)
 
 
-def row(topic: str = "t", partition: int = 0, **more: Any) -> dict[str, Any]:
-    """Return the JSON object of one partition, which is in sync."""
-    return {
-        "topic": topic,
-        "partition": partition,
-        "leader": 1,
-        "leader_epoch": 4,
-        "replicas": [1, 2],
-        "isr": [2, 1],
-        "log_end_offset": 5,
-        "high_watermark": 5,
-        "last_stable_offset": 5,
-        "size": 70,
-        "earliest_timestamp": None,
-        "compaction": None,
-        "opening": None,
-        **more,
-    }
+IN_SYNC = ObservedPartition(
+    replicas=(1, 2),
+    leader=1,
+    leader_epoch=4,
+    isr=(2, 1),
+    log_start_offset=0,
+    log_end_offset=5,
+    high_watermark=5,
+    size=70,
+    earliest_timestamp=None,
+    compaction=None,
+    last_stable_offset=5,
+)
+
+
+def row(topic: str = "t", partition: int = 0, **more: Any) -> PartitionRow:
+    """Return a partition that is in sync, but for the fields in `more`."""
+    return PartitionRow(TopicPartition(topic, partition), replace(IN_SYNC, **more))
 
 
 def shown_rows(
-    *rows: dict[str, Any], topics: tuple[str, ...] = (), width: int | None = None
+    *rows: PartitionRow, topics: tuple[str, ...] = (), width: int | None = None
 ) -> list[Text]:
     """Return the lines of `status` from the titles of the partitions on, with spaces at their ends removed."""
     shown = combined(processes(), combine({}), {1: "up", 2: "up", 3: "down"})
-    lines = status_lines(shown | {"partitions": list(rows)}, topics, width)
+    lines = status_lines(shown._replace(partitions=rows), topics, width)
     first = next(at for at, line in enumerate(lines) if line.plain.startswith(("partition", "__")))
     return lines[first:]
 
@@ -167,8 +169,8 @@ def test_status_table_shows_size_age_and_dirty_ratio_of_each_partition() -> None
 def test_partitions_of_an_internal_topic_are_one_line_below_those_of_users() -> None:
     rows = [
         row("__consumer_offsets", 0),
-        row("__consumer_offsets", 1, isr=[1]),
-        row("__consumer_offsets", 2, isr=[1], leader=None),
+        row("__consumer_offsets", 1, isr=(1,)),
+        row("__consumer_offsets", 2, isr=(1,), leader=None),
         row("__consumer_offsets", 3, compaction=BROKEN),
         row("__state", 0),
         row("mine", 0),
@@ -195,7 +197,7 @@ def test_no_name_is_cut_and_no_line_is_too_wide_for_the_terminal(width: int) -> 
     long = "n" * 249
     offsets = dict.fromkeys(("log_end_offset", "high_watermark", "last_stable_offset"), 10**9)
     big = {**offsets, "size": 10**13}
-    rows = [row("events", number, isr=[1], **big) for number in range(3)]
+    rows = [row("events", number, isr=(1,), **big) for number in range(3)]
     lines = [line.plain for line in shown_rows(*rows, row(long), row("bücher.λ"), width=width)]
     assert "…" not in "".join(lines)
     assert [line.split()[0] for line in lines[1:4]] == ["events-0", "events-1", "events-2"]
@@ -234,7 +236,7 @@ def test_states_have_colours_only_on_a_terminal(
         monkeypatch.setenv(name, value)
     output = Output(is_terminal)
     monkeypatch.setattr("sys.stdout", output)
-    lines = shown_rows(row(isr=[1]), row(partition=1, leader=None))
+    lines = shown_rows(row(isr=(1,)), row(partition=1, leader=None))
     print_lines(plain_console(), lines)
     assert [str(span.style) for line in lines for span in line.spans] == ["yellow", "bold red"]
     assert ("\x1b[33m1\x1b[0m" in output.getvalue()) is has_colours
@@ -242,9 +244,10 @@ def test_states_have_colours_only_on_a_terminal(
 
 
 def test_log_directory_that_does_not_fit_has_a_line_of_its_own() -> None:
-    shown = combined(processes(), combine({}), {1: "up", 2: "up", 3: "down"})
-    for broker in shown["brokers"]:
+    found = processes()
+    for broker in found["brokers"]:
         broker["log_dir"] = f"/data/ü/{broker['id']}/" + "d" * 60
+    shown = combined(found, combine({}), {1: "up", 2: "up", 3: "down"})
     lines = [line.plain for line in status_lines(shown, (), 80)]
     assert lines[3:7] == [
         "broker  address         state  pid   epoch  queued",

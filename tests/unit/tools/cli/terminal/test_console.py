@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from rich.text import Text
 
+from minikafka.base.errors import ErrorCode
+from minikafka.client import Node, Outcome
+from minikafka.client.administration.results import LogDir
 from minikafka.tools.cli.cluster import describe
 from minikafka.tools.cli.diagnosis import status
+from minikafka.tools.cli.diagnosis.status import combined
 from minikafka.tools.cli.terminal.columns import Column, fold
 from minikafka.tools.cli.terminal.console import escaped, plain_console
+from minikafka.tools.cluster.observation.causes import Cause
+from minikafka.tools.cluster.observation.state import combine
 
 ODD = "/data[bold]/[red]x[/red]/:warning:/[/]"
 
@@ -26,20 +31,17 @@ def test_console_prints_text_unchanged(capsys: pytest.CaptureFixture[str]) -> No
 def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    broker: dict[str, Any] = {"id": 1, "host": "h", "port": 1, "state": "up", "log_dir": ODD}
-    shown = {
+    broker = {"id": 1, "host": "h", "port": 1, "pid": 1, "log_dir": ODD}
+    processes = {
         "bootstrap": "b",
         "zookeeper": "z[x]",
         "zookeeper_pid": None,
         "zookeeper_kind": "external",
         "coordination": "controller",
-        "controller": 1,
-        "controller_epoch": 1,
-        "brokers": [broker | {"pid": 1, "broker_epoch": 1, "backlog": None}],
-        "partitions": [],
-        "causes": [{"text": "[red]gone[/red]", "remedy": ""}],
+        "brokers": [broker],
     }
-    status._print(shown, ())
+    cause = Cause("broker-down", "[red]gone[/red]")
+    status._print(combined(processes, combine({}), {1: "up"}, [cause]), ())
     out = capsys.readouterr().out
     assert ODD in out
     assert "z[x]" in out
@@ -49,19 +51,9 @@ def test_status_prints_a_log_directory_name_that_contains_brackets_unchanged(
 def test_cluster_describe_prints_rack_and_path_that_contain_brackets_unchanged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    directory = {"path": ODD, "error": None, "partitions": 1, "size": 1}
-    broker = {
-        "id": 1,
-        "host": "h",
-        "port": 1,
-        "rack": "[b]",
-        "alive": True,
-        "controller": True,
-        "broker_epoch": 1,
-        "log_dirs": [directory],
-    }
-    whole = {"cluster_id": "c", "coordination": None, "controller": 1, "controller_epoch": 1}
-    describe._print(whole | {"brokers": [broker]})
+    directory = LogDir(ODD, Outcome(ErrorCode.NONE), (), -1, -1)
+    broker = describe.KnownBroker(1, Node(1, "h", 1, "[b]"), 1, True, 1, [directory])
+    describe._print(describe.ClusterView("c", "controller", 1, 1, [broker]))
     out = capsys.readouterr().out
     assert ODD in out
     assert "[b]" in out
