@@ -85,3 +85,17 @@ def _unescaped(text: str, line: int) -> str:
         return found.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
         raise ConfigError(rf"line {line}: a \u escape is half of a character") from None
+
+
+def encode_property(name: str, value: str) -> str:
+    """Return the line of an entry whose name needs no escapes, in ASCII."""
+    units = value.encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    text = "".join(map(_escaped, codes))
+    return f"{name}={chr(92) if text.startswith(' ') else ''}{text}"
+
+
+def _escaped(code: int) -> str:
+    if code == ord("\\"):
+        return "\\\\"
+    return chr(code) if 0x20 <= code < 0x7F else f"\\u{code:04x}"

@@ -3,8 +3,8 @@
 ```
 DIR/cluster.json      ports and processes        DIR/broker-N.toml   configuration of broker N (0600)
 DIR/secret            control-plane secret       DIR/broker-N/       log directory of broker N
-DIR/zookeeper/        ZooKeeper                  DIR/broker-N-ledger/   ledger of broker N
-DIR/logs/             output of the processes
+DIR/security/         keys and passwords         DIR/broker-N-ledger/   ledger of broker N
+DIR/zookeeper/        ZooKeeper                  DIR/logs/           output of the processes
 ```
 Invariant: ids, ports and data outlive every process. The record is replaced atomically, so a command that is
 killed leaves either the old or the new record.
@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
@@ -34,40 +34,7 @@ from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_l
 from minikafka.runtime.storage import DiskStorage
 from minikafka.storage.log import checkpoints
 from minikafka.tools.cluster.processes import ProcessId
-
-
-class ClusterSettings(NamedTuple):
-    """What a cluster remembers of its configurations.
-
-    `made_with`: the `ClusterConfig.topic_defaults` of the first start. `common` and `overrides`: the keys of the last
-    configuration for all brokers and for single brokers by id, without the secret.
-    """
-
-    made_with: Mapping[str, int]
-    common: Mapping[str, object]
-    overrides: Mapping[int, Mapping[str, object]]
-
-    def keys_of(self, broker_id: int) -> dict[str, object]:
-        """Return the remembered keys of a broker."""
-        return {**self.common, **self.overrides.get(broker_id, {})}
-
-
-def encode_settings(settings: ClusterSettings) -> dict[str, Any]:
-    """Return the settings as JSON."""
-    overrides = {str(id_): dict(keys) for id_, keys in settings.overrides.items()}
-    return {
-        "made_with": dict(settings.made_with),
-        "broker": dict(settings.common),
-        "overrides": overrides,
-    }
-
-
-def decode_settings(value: Any) -> ClusterSettings:
-    """Return the settings from their JSON. Raises ValueError, KeyError, TypeError or AttributeError."""
-    made_with = {str(name): int(number) for name, number in value["made_with"].items()}
-    overrides = {int(id_): dict(keys) for id_, keys in value["overrides"].items()}
-    return ClusterSettings(made_with, dict(value["broker"]), overrides)
-
+from minikafka.tools.cluster.settings import ClusterSettings, decode_settings, encode_settings
 
 HOST: Final = "127.0.0.1"
 CONTROL: Final = "CONTROLLER"
@@ -160,8 +127,10 @@ class ClusterRecord:
     configured: Mapping[str, int] = field(default_factory=dict)
     coordination: str = CONTROLLER
     """The coordination mode of all brokers, which never changes."""
-    settings: ClusterSettings | None = field(default=None, repr=False)
-    """The keys that the cluster keeps, with secrets; None for a cluster of an older version."""
+    settings: ClusterSettings | None = None
+    """The keys that the cluster keeps; None for a cluster of an older version."""
+    is_secure: bool = False
+    """True if the cluster was started with `secure`: it has an authority, users and ACLs of its own."""
 
     @property
     def listener_names(self) -> tuple[str, ...]:
@@ -232,6 +201,11 @@ class ClusterDirectory:
     def zookeeper(self) -> Path:
         """Directory of the ZooKeeper server that the cluster runs."""
         return self.path / "zookeeper"
+
+    @property
+    def security(self) -> Path:
+        """Directory of the keys and passwords of a secure cluster."""
+        return self.path / "security"
 
     @property
     def zookeeper_data(self) -> Path:
@@ -339,8 +313,8 @@ class ClusterDirectory:
         return [file for file in files if file.is_file()]
 
     def data_directories(self) -> list[Path]:
-        """Return the existing data directories: those of ZooKeeper, of brokers, and of their ledgers."""
-        found = [self.zookeeper, *self.path.glob("broker-*")]
+        """Return the existing data directories: those of ZooKeeper, of security, of brokers, and of their ledgers."""
+        found = [self.zookeeper, self.security, *self.path.glob("broker-*")]
         return [directory for directory in found if directory.is_dir()]
 
     def secret(self, rng: Rng, given: object = None) -> str:
@@ -513,6 +487,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "configured": dict(record.configured),
         "coordination": record.coordination,
         "settings": None if record.settings is None else encode_settings(record.settings),
+        "secure": record.is_secure,
     }
 
 
@@ -531,6 +506,7 @@ def _decode(value: Any) -> ClusterRecord:
         configured={str(name): int(n) for name, n in value.get("configured", {}).items()},
         coordination=_decode_mode(value.get("coordination", CONTROLLER)),
         settings=decode_settings(found) if (found := value.get("settings")) else None,
+        is_secure=bool(value.get("secure", False)),
     )
 
 

@@ -46,6 +46,7 @@ from minikafka.tools.cluster.processes import (
     kill,
     wait_until_gone,
 )
+from minikafka.tools.cluster.secure.files import FIRST_USER
 from minikafka.tools.cluster.temporary import TemporaryDirectory
 
 LOCAL_KEYS: Final[Mapping[str, object]] = {
@@ -80,12 +81,12 @@ class LocalCluster(ObservedCluster):
     brokers have the next ports (0: free ports). `metrics_port`: port for the metrics of broker 1, in the same way.
     `zookeeper`: "embedded" (the default of a new cluster), "managed" (Apache ZooKeeper), or host:port[/chroot] of an
     existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. `listeners`: port of broker
-    1 by the name of a listener, for example {"SASL_SSL": 0}; without `port`, there is then no listener PLAINTEXT. These
-    arguments default
-    to the values stored in the directory, then to the configuration. If the start of the whole cluster fails, the
-    directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid keys (in a `with`
-    statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole number, and
-    ConfigError for an invalid name of a listener.
+    1 by the name of a listener, for example {"SASL_SSL": 0}; without `port`, there is then no listener PLAINTEXT.
+    `secure`: the cluster gets certificates, users and ACLs, and only the listener SASL_SSL; it stays secure. These
+    arguments default to the values stored in the directory, then to the configuration. If the start of the whole
+    cluster fails, the directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid
+    keys (in a `with` statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole
+    number, and ConfigError for an invalid name of a listener.
 
     Three keys have other defaults than Kafka's, so that tests take less time: zookeeper.session.timeout.ms=2000,
     group.initial.rebalance.delay.ms=0 and offsets.topic.num.partitions=5. A ClusterConfig is used unchanged.
@@ -106,6 +107,7 @@ class LocalCluster(ObservedCluster):
         zookeeper: str | None = None,
         coordination: str | None = None,
         listeners: Mapping[str, int] | None = None,
+        secure: bool = False,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
@@ -131,6 +133,7 @@ class LocalCluster(ObservedCluster):
             metrics_port,
             coordination,
             None if listeners is None else parse_listener_ports(listeners),
+            secure,
         )
         self._blocking: BlockingCluster | None = None
         self._held = HeldPorts()
@@ -489,6 +492,10 @@ class BlockingCluster:
     def bootstrap_of(self, listener: str) -> str:
         """Return the bootstrap servers for a listener, for example `SASL_SSL`."""
         return self._cluster.bootstrap_of(listener)
+
+    def client_config(self, kind: str, user: str = FIRST_USER) -> Any:
+        """Return the configuration with which a client library connects to a secure cluster."""
+        return self._cluster.client_config(kind, user)
 
     @property
     def directory(self) -> ClusterDirectory:

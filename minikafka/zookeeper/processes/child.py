@@ -240,7 +240,26 @@ def _is_free(port: int) -> bool:
 
 
 class EmbeddedZooKeeper(ServerProcess):
-    """One server of `minikafka zookeeper`. It needs no Java, and it has no replicas."""
+    """One server of `minikafka zookeeper`. It needs no Java, and it has no replicas.
+
+    `config`: a file with keys of encryption and authentication.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int,
+        *,
+        clock: Clock,
+        tick_time_ms: int = TICK_MS,
+        attached: bool = True,
+        log: Path | None = None,
+        config: Path | None = None,
+    ) -> None:
+        super().__init__(
+            data_dir, port, clock=clock, tick_time_ms=tick_time_ms, attached=attached, log=log
+        )
+        self._config = config
 
     def command(self) -> list[str]:
         """Return the command that starts the server with this interpreter."""
@@ -251,6 +270,8 @@ class EmbeddedZooKeeper(ServerProcess):
             "--tick-time": str(self._tick_time_ms),
             "--max-session-timeout": str(SESSION_MAX_MS),
         }
+        if self._config is not None:
+            arguments["--config"] = str(self._config)
         if self._attached:
             arguments["--parent"] = str(os.getpid())
         words = [word for option in arguments.items() for word in option]

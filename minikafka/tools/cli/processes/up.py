@@ -13,6 +13,7 @@ import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.causes as root_causes
 import minikafka.tools.cluster.observation.sights as sight
 import minikafka.tools.cluster.processes as processes
+import minikafka.tools.cluster.secure.clients as client_blocks
 from minikafka.base.coordination import MODES
 from minikafka.base.errors import ConfigError
 from minikafka.base.zookeeper import parse_zookeeper, shown_kind
@@ -66,6 +67,11 @@ def _check_zookeeper(
     "from its jars. HOST:PORT: an existing ensemble. A cluster keeps its ZooKeeper until another one is chosen after "
     "`minikafka down` (default: zookeeper.connect in cluster.toml, else embedded).",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Make certificates, users and ACLs, and print how clients connect. A cluster stays secure.",
+)
 @json_option
 def up(
     config: str | None,
@@ -75,6 +81,7 @@ def up(
     metrics_port: int | None,
     coordination: str | None,
     zookeeper: str | None,
+    secure: bool,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -92,6 +99,7 @@ def up(
         metrics_port=metrics_port,
         zookeeper=zookeeper,
         coordination=coordination,
+        secure=secure,
         attached=False,
     )
     before, failure = _running(wanted), zookeeper_failure(wanted)
@@ -109,7 +117,8 @@ def up(
     if urls := wanted.metrics_urls:
         echo(f"metrics: {', '.join(urls.values())}", err=True)
     extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed), "kept": kept}
-    show(describe(wanted) | extra, [wanted.bootstrap])
+    lines = client_blocks.blocks(wanted.client_access()) if secure else []
+    show(describe(wanted) | extra, [wanted.bootstrap, *lines])
 
 
 async def _start(wanted: clusters.LocalCluster) -> Differences:

@@ -19,7 +19,7 @@ from minikafka.base.coordination import COORDINATION
 from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
-from minikafka.tools.cluster.directory import ClusterSettings
+from minikafka.tools.cluster.settings import ClusterSettings
 
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
 _OWN: Final = frozenset(

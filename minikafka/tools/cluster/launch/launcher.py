@@ -5,8 +5,9 @@ Invariant: a configuration that cannot be started is refused before any file is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,6 @@ from minikafka.tools.cluster.directory import (
     ClusterDirectory,
     ClusterError,
     ClusterRecord,
-    ClusterSettings,
 )
 from minikafka.tools.cluster.launch.broker_keys import (
     SECRET_KEY,
@@ -55,6 +55,9 @@ from minikafka.tools.cluster.processes import (
     wait_until_gone,
 )
 from minikafka.tools.cluster.running import RunningProcesses
+from minikafka.tools.cluster.secure.files import LISTENER, SecurityFiles
+from minikafka.tools.cluster.secure.users import write_users
+from minikafka.tools.cluster.settings import ClusterSettings
 from minikafka.tools.cluster.zookeeper.lost_data import known_cluster_ids, why_empty, why_lost
 from minikafka.zookeeper.processes.apache import ApacheZooKeeper
 from minikafka.zookeeper.processes.child import EmbeddedZooKeeper, ServerProcess
@@ -68,12 +71,6 @@ _SERVERS: Final[Mapping[str, type[ServerProcess]]] = {
     MANAGED: ApacheZooKeeper,
 }
 """The ZooKeeper server that a cluster runs, by the kind in its record."""
-_WORDS: Final = {PLAINTEXT.value: "port", CONTROL: "metrics port"}
-_OTHER_PORTS: Final = {
-    PLAINTEXT.value: "minikafka up --port 0",
-    CONTROL: "minikafka up --metrics-port 0",
-}
-"""The commands that choose other ports for a listener."""
 
 
 @dataclass(slots=True)
@@ -101,6 +98,11 @@ class Launcher:
     """By id of a broker that was down: the settings in its file that this start has changed."""
 
     @property
+    def security(self) -> SecurityFiles:
+        """The keys and passwords of a secure cluster."""
+        return SecurityFiles(self.directory)
+
+    @property
     def record(self) -> ClusterRecord:
         """The current record in `cluster.json`. Raises ClusterError if another thread has removed the cluster."""
         return self.directory.read_existing()
@@ -113,6 +115,8 @@ class Launcher:
             record = self._planned(before, held).record
         finally:
             held.release()  # the plan of the start chooses again
+        if before is not None and record.is_secure:
+            self.security.check()
         self._check_overrides(record)
         self._check_keys(record, record.brokers)
 
@@ -120,7 +124,8 @@ class Launcher:
         """Raise ConfigError if brokers could not start with their keys."""
         secret = self.request.config.broker.get(SECRET_KEY)
         keys = [self._broker_keys(broker, record, secret) for broker in brokers]
-        check_tls(map(BrokerConfig.from_mapping, keys))
+        if not record.is_secure:  # a start makes or replaces the certificate of a secure cluster
+            check_tls(map(BrokerConfig.from_mapping, keys))
 
     async def start_all(self) -> list[int]:
         """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
@@ -138,6 +143,8 @@ class Launcher:
         self.check_zookeeper_files()
         zookeeper = await self.spawn_zookeeper()
         await self.check_cluster(zookeeper)
+        if self.record.is_secure:
+            await self._write_users(zookeeper)
         for broker in brokers:
             process = self.running.broker(self.record, broker.id)
             if process is None:
@@ -147,6 +154,13 @@ class Launcher:
         if zookeeper is not None:
             await zookeeper.wait_until_serving()
         return [broker.id for broker in brokers]
+
+    async def _write_users(self, started: ServerProcess | None) -> None:
+        """Let ZooKeeper have the users with whom brokers log in to each other. `started`: as in `check_cluster`."""
+        if started is not None:
+            await started.wait_until_serving()
+        is_new = not known_cluster_ids(self.directory, self.record)
+        await write_users(self.directory, self.record, self.clock, self.rng, is_new=is_new)
 
     def check_zookeeper_files(self) -> None:
         """Raise ClusterError if the cluster's own ZooKeeper, which is down, has lost all its files.
@@ -227,7 +241,7 @@ class Launcher:
             new = kept[broker.id].ports
             for name, old_port in broker.ports.items():
                 if (new_port := new.get(name)) != old_port:
-                    words = f"{_WORDS.get(name, f'{name} port')} {old_port}"
+                    words = f"{_words(name, before.is_secure)} {old_port}"
                     ports = f"runs on {words} and cannot change to {new_port or 'no port'}"
                     text = f"broker {broker.id} {ports} now: stop the cluster first"
                     raise ClusterError(text, "minikafka down")
@@ -240,10 +254,16 @@ class Launcher:
         return planned
 
     def _planned(self, before: ClusterRecord | None, held: HeldPorts) -> LaunchPlan:
-        planned = plan(before, self.request, self.rng, self._running_now(before), held)
+        request = self.request._replace(is_secure=self._is_secure(before))
+        planned = plan(before, request, self.rng, self._running_now(before), held)
         former = None if before is None else self._former_settings(before)
         settings = settings_after(former, self.request.config, len(planned.record.brokers))
         return planned._replace(record=replace(planned.record, settings=settings))
+
+    def _is_secure(self, before: ClusterRecord | None) -> bool:
+        """True if the cluster is secure, or is to become so. Without a record, the files of its security decide."""
+        known = self.security.exist if before is None else before.is_secure
+        return self.request.is_secure or known
 
     def _former_settings(self, record: ClusterRecord) -> ClusterSettings:
         if record.settings is not None:
@@ -267,6 +287,8 @@ class Launcher:
         """Write the cluster record (`cluster.json`) and the configuration files of the brokers."""
         self.postponed.extend(planned.postponed)
         running = self.running.running_ids(planned.record)
+        if planned.record.is_secure:
+            self.security.prepare(self.clock, self.rng)
         self._save(planned.record)
         self._write_files(planned.record, planned.record.brokers)
         self.changes = {id_: of for id_, of in self.changes.items() if id_ not in running}
@@ -330,8 +352,12 @@ class Launcher:
         keys = record.settings.keys_of(broker.id)
         for name in own.keys() & keys.keys():
             raise ConfigError(f"{name} is set by the cluster for each broker: leave it out")
+        secure = self.security.broker_keys() if record.is_secure else {}
+        for name in secure.keys() & keys.keys():
+            raise ConfigError(f"{name} is set by the secure cluster itself: leave it out")
         found = {
             **laid_keys(record.settings, len(record.brokers)),
+            **secure,
             **keys,
             **({SECRET_KEY: secret} if secret else {}),
             COORDINATION: record.coordination,
@@ -356,7 +382,10 @@ class Launcher:
             return None
         port = int(record.zookeeper.rpartition(":")[2])
         await self._wait_until_free(port)
-        server = _SERVERS[record.zookeeper_kind](
+        new_server: Callable[..., ServerProcess] = _SERVERS[record.zookeeper_kind]
+        if record.is_secure:
+            new_server = partial(EmbeddedZooKeeper, config=self.security.zookeeper)
+        server = new_server(
             self.directory.zookeeper,
             port,
             clock=self.clock,
@@ -396,7 +425,7 @@ class Launcher:
             for name, port in broker.ports.items():
                 if not await self._wait_until_free(port, alone=alone):
                     text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
-                    hint = _OTHER_PORTS.get(name, f"{LISTENER_KEY}{name} = 0")
+                    hint = _other_ports(name, self._is_secure(self.directory.read()))
                     raise ClusterError(f"{text}, or choose other ports", hint)
 
     async def _wait_until_free(self, port: int, *, alone: bool = False) -> bool:
@@ -428,3 +457,20 @@ class Launcher:
         lines = data.decode(errors="replace").splitlines()
         last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
         return f"{last} ({file})"
+
+
+def _words(listener: str, is_secure: bool) -> str:
+    """Return what the port of a listener is called."""
+    if listener == CONTROL:
+        return "metrics port"
+    is_first = listener == (LISTENER if is_secure else PLAINTEXT.value)
+    return "port" if is_first else f"{listener} port"
+
+
+def _other_ports(listener: str, is_secure: bool) -> str:
+    """Return how to choose other ports for a listener."""
+    words = _words(listener, is_secure)
+    is_own = words.startswith(listener)
+    return (
+        f"{LISTENER_KEY}{listener} = 0" if is_own else f"minikafka up --{words.replace(' ', '-')} 0"
+    )

@@ -11,7 +11,8 @@ has a value, and so is the first port of each other listener:
 4. the configuration, also if it was not edited
 
 A cluster has the listeners that the argument names, else those of the configuration, else those of the last start. A
-new listener of a broker that runs takes effect at the broker's next start.
+new listener of a broker that runs takes effect at the broker's next start. A secure cluster has the listener SASL_SSL
+only, in the place of PLAINTEXT. It stays secure.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from minikafka.tools.cluster.directory import (
 )
 from minikafka.tools.cluster.ports import HeldPorts, free_ports
 from minikafka.tools.cluster.processes import ProcessId
+from minikafka.tools.cluster.secure.files import LISTENER
 
 PORT_MAX: Final = 65_535
 BROKERS_MAX: Final = 1000
@@ -42,8 +44,6 @@ _BROKERS: Final = "cluster.brokers"
 _PORT: Final = "cluster.port"
 _METRICS_PORT: Final = "cluster.metrics.port"
 _CONNECT: Final = "zookeeper.connect"
-_USES: Final = {PLAINTEXT.value: ("the clients", _PORT), CONTROL: ("the metrics", _METRICS_PORT)}
-"""What the ports of a listener are for, and the key of the first one. The key of other listeners has their name."""
 
 
 class LaunchRequest(NamedTuple):
@@ -54,6 +54,7 @@ class LaunchRequest(NamedTuple):
     free ports. `zookeeper` None means the ZooKeeper of the existing
     cluster, or an embedded one for a new cluster. `listeners`: port of broker 1 by listener name, without PLAINTEXT,
     which the cluster has if `port` is given or no other listener is named; None if another source names the listeners.
+    `is_secure`: the cluster is to be secure; False keeps what it is.
     """
 
     brokers: int | None
@@ -64,6 +65,7 @@ class LaunchRequest(NamedTuple):
     metrics_port: int | None = None
     coordination: str | None = None
     listeners: Mapping[str, int] | None = None
+    is_secure: bool = False
 
 
 class LaunchPlan(NamedTuple):
@@ -156,20 +158,24 @@ class _Planner:
         self._postponed: dict[str, str] = {}
         configured = before.configured if before and not request.config.was_named else {}
         given = request.config.numbers
+        self._is_secure = request.is_secure or (before is not None and before.is_secure)
+        self._first = LISTENER if self._is_secure else PLAINTEXT.value
+        """The name of the listener that `port` and `cluster.port` are for."""
         self._edited = {name: n for name, n in given.items() if configured.get(name) != n}
 
     def plan(self) -> LaunchPlan:
         request, before = self._request, self._before
         if request.brokers is not None and not 1 <= request.brokers <= BROKERS_MAX:
             raise ClusterError(f"brokers must be from 1 to {BROKERS_MAX}, got {request.brokers}")
+        self._check_secure()
         count = self._count()
         rows = self._listeners()
         firsts = {row: self._first_port(row, count) for row in rows}
-        is_new_everywhere = rows[0].listener == PLAINTEXT.value and firsts[rows[0]] == 0
+        is_new_everywhere = rows[0].listener == self._first and firsts[rows[0]] == 0
         if is_new_everywhere:
             firsts = {row: row.configured if n is None else n for row, n in firsts.items()}
         brokers, retired, taken = self._brokers(count, firsts, is_new_everywhere)
-        _check_distinct(brokers)
+        _check_distinct(brokers, self._first)
         connect, kind = self._zookeeper(is_new_everywhere, taken)
         is_same = before is not None and connect == before.zookeeper
         record = ClusterRecord(
@@ -181,16 +187,34 @@ class _Planner:
             retired=retired,
             configured=self._configured(),
             coordination=coordination_of(request, before),
+            is_secure=self._is_secure,
         )
         return LaunchPlan(record, tuple(self._postponed.values()))
+
+    def _check_secure(self) -> None:
+        """Raise ClusterError or ConfigError if the request does not fit a secure cluster, or cannot make one."""
+        request, before = self._request, self._before
+        if not self._is_secure:
+            return
+        if before is not None and not before.is_secure:
+            text = "the cluster was started without --secure and stays as it is"
+            hint = "--data OTHER_DIR; docs/security.md has the steps from PLAINTEXT to SASL_SSL"
+            raise ClusterError(text, hint)
+        if request.listeners or request.config.listeners:
+            rule = f"its only listener is {LISTENER}, with the ports of {_PORT}"
+            raise ConfigError(f"[listeners] cannot be set in a secure cluster: {rule}")
+        wanted = request.zookeeper
+        if wanted not in (None, EMBEDDED):
+            rule = "must be embedded in a secure cluster, which protects its own server"
+            raise ConfigError(f"{_CONNECT} {rule}, got {wanted}")
 
     def _listeners(self) -> list[_Ports]:
         """Return the listeners of the cluster, the control listener last."""
         request, config = self._request, self._request.config
         ports, given = config.listeners or {}, request.listeners or {}
         rows = [
-            _Ports(PLAINTEXT.value, "port", request.port, _PORT, config.port)
-            if name == PLAINTEXT.value
+            _Ports(name, "port", request.port, _PORT, config.port)
+            if name == self._first
             else _Ports(
                 name,
                 f"listeners[{name!r}]",
@@ -209,6 +233,8 @@ class _Planner:
     def _names(self) -> list[str]:
         """Return the names of the listeners for clients, PLAINTEXT first. Raises ClusterError."""
         request, before = self._request, self._before
+        if self._is_secure:
+            return [LISTENER]
         known = before.listener_names if before else ()
         wanted = request.config.listener_names or known or (PLAINTEXT.value,)
         if request.listeners is not None:
@@ -378,20 +404,24 @@ def _requested(wanted: str | None, before: ClusterRecord | None) -> tuple[str, s
     return before.zookeeper_kind, "" if before.runs_zookeeper else before.zookeeper
 
 
-def _check_distinct(brokers: Collection[BrokerRecord]) -> None:
-    """Raise ClusterError if two listeners, of one broker or of two, have the same port."""
+def _check_distinct(brokers: Collection[BrokerRecord], first: str) -> None:
+    """Raise ClusterError if two listeners, of one broker or of two, have the same port.
+
+    `first`: the listener that `cluster.port` is for.
+    """
+    uses = {first: ("the clients", _PORT), CONTROL: ("the metrics", _METRICS_PORT)}
     users: dict[int, tuple[int, str]] = {}
     for name in dict.fromkeys(name for broker in brokers for name in broker.ports):
-        what, key = _USES.get(name, (f"the listener {name}", f"{LISTENER_KEY}{name}"))
+        what, key = uses.get(name, (f"the listener {name}", f"{LISTENER_KEY}{name}"))
         for broker in brokers:
             port = broker.ports[name]
             if port in users:
                 user, other = users[port]
-                of_user, other_key = _USES.get(
+                of_user, other_key = uses.get(
                     other, (f"the listener {other}", f"{LISTENER_KEY}{other}")
                 )
-                uses = f"for {what} of broker {broker.id} and for {of_user} of broker {user}"
-                text = f"port {port} cannot be used {uses}"
+                both = f"for {what} of broker {broker.id} and for {of_user} of broker {user}"
+                text = f"port {port} cannot be used {both}"
                 raise ClusterError(f"{text}: choose another {key} or {other_key}")
             users[port] = broker.id, name
 

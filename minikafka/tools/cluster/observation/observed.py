@@ -25,6 +25,8 @@ from minikafka.tools.cluster.observation.state import (
 )
 from minikafka.tools.cluster.processes import ProcessId
 from minikafka.tools.cluster.running import RunningProcesses
+from minikafka.tools.cluster.secure.clients import ClientAccess, client_config
+from minikafka.tools.cluster.secure.files import FIRST_USER, SecurityFiles
 
 WAIT_MS: Final = 60_000
 SHOWN_MAX: Final = 5
@@ -63,6 +65,23 @@ class ObservedCluster:
         Raises ClusterError if the cluster has no such listener.
         """
         return self.record.bootstrap_of(listener)
+
+    def client_access(self, user: str = FIRST_USER) -> ClientAccess:
+        """Return how a user connects to a secure cluster. Raises ClusterError."""
+        record = self.record
+        if not record.is_secure:
+            text = f"the cluster in {self.directory.path} is not secure, so it has no users"
+            raise ClusterError(f"{text}: connect to {record.bootstrap} without a login")
+        files = SecurityFiles(self.directory)
+        return ClientAccess(record.bootstrap, files.authority, files.login(user))
+
+    def client_config(self, kind: str, user: str = FIRST_USER) -> Any:
+        """Return the configuration with which a client library connects to a secure cluster.
+
+        `kind`: librdkafka, kafka-python, aiokafka or spark (a dictionary), properties or kafkajs (a text). `user`: one
+        with a file NAME.properties in the directory `security`. Raises ClusterError.
+        """
+        return client_config(kind, self.client_access(user))
 
     @property
     def metrics_urls(self) -> dict[int, str]:

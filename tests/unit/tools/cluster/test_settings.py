@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from minikafka.tools.cluster.directory import ClusterSettings, decode_settings, encode_settings
+from minikafka.tools.cluster.settings import ClusterSettings, decode_settings, encode_settings
 
 
 def test_settings_survive_their_form_in_the_record() -> None:
