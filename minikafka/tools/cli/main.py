@@ -29,9 +29,7 @@ _COMMANDS: Final = {
     "up": Entry("processes.up", "Start a cluster that keeps running."),
     "down": Entry("processes.down", "Stop all brokers and ZooKeeper; keep the data."),
     "start": Entry("processes.start", "Start one broker, or ZooKeeper, that is down."),
-    "stop": Entry(
-        "processes.stop", "Stop a broker after its leaderships have moved, or ZooKeeper."
-    ),
+    "stop": Entry("processes.stop", "Stop a broker after its leaderships moved, or ZooKeeper."),
     "restart": Entry(
         "processes.restart", "Restart brokers, so that they read their configuration."
     ),
@@ -43,6 +41,9 @@ _COMMANDS: Final = {
     "broker": Entry("processes.broker", "Run one broker in the foreground."),
     "init-secret": Entry(
         "processes.init_secret", "Make the file that a broker needs beside Kafka's own file."
+    ),
+    "check-kafka-data": Entry(
+        "processes.check_kafka_data", "Check Apache Kafka's directories before a takeover."
     ),
     "zookeeper": Entry(
         "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."

@@ -23,6 +23,7 @@ from minikafka.tools.cli.main import commands
 
 WITHOUT_LIMIT = {
     "broker",
+    "check-kafka-data",
     "init-secret",
     "logs",
     "pipeline package",
