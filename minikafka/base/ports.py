@@ -567,8 +567,9 @@ class ControlPlane(Protocol):
         host: str,
         port: int,
         metrics: Callable[[], AsyncIterator[str]] | None = None,
+        refusal: Callable[[str, str], Awaitable[int]] | None = None,
     ) -> Listener:
-        """Serve calls on a port; 0 means any free port. `metrics` yields the text of `/metrics` in pieces."""
+        """Serve calls on a port; 0: any free port. `metrics` yields the text of `/metrics`, for whom `refusal` is 0."""
 
     async def call(
         self,

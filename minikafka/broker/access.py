@@ -10,11 +10,13 @@ import logging
 from collections.abc import Container
 from typing import Final, Protocol, TypeAlias
 
+from minikafka.base.config import BrokerConfig
+from minikafka.base.config.authorizer import parse_principals
 from minikafka.base.errors import KafkaError
 from minikafka.base.metrics import Counter, Metrics
 from minikafka.security.acls import CLUSTER_NAME, SUPPORTED, AclResourceType, acl_host
 from minikafka.security.authorizer import Authorizer
-from minikafka.security.operations import NEEDS, Need
+from minikafka.security.operations import METRICS, NEEDS, Need
 
 audit = logging.getLogger("kafka.authorizer.logger")
 
@@ -40,6 +42,14 @@ class AuthorizedClient(Protocol):
         """The client's address without the port."""
 
 
+def authorizer_of(config: BrokerConfig) -> Authorizer | None:
+    """Return the authorizer of a broker; None without one."""
+    if not config.authorizer_class_name:
+        return None
+    super_users = parse_principals(config.super_users)
+    return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)
+
+
 class Access:
     """The verdicts of the authorizer on the requests of clients; without an authorizer, everything is allowed."""
 
@@ -47,7 +57,7 @@ class Access:
         self.authorizer = authorizer
         self._denied: dict[str, Counter] = {}
         if authorizer is not None:
-            apis = dict.fromkeys(need.api for need in NEEDS)
+            apis = dict.fromkeys(need.api for need in (*NEEDS, METRICS))
             self._denied = {
                 api: metrics.counter(_DENIED, _DENIED_HELP, request=api) for api in apis
             }

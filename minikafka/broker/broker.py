@@ -16,14 +16,13 @@ from enum import IntEnum
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.authorizer import parse_principals
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call
-from minikafka.broker.access import Access
+from minikafka.broker.access import Access, authorizer_of
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -54,6 +53,7 @@ from minikafka.broker.network.connection_quotas import ConnectionQuotas
 from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
+from minikafka.broker.network.metrics_readers import MetricsReaders
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.log_cleaner import LogCleaner
@@ -81,7 +81,6 @@ from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
 from minikafka.deciders.transactions.reports import transactions_with
-from minikafka.security.authorizer import Authorizer
 from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -162,6 +161,7 @@ class BrokerServer:
         self._register_metrics()
         self.producer_ids = ProducerIds(capabilities.claim_producer_ids)
         self.tokens = self._new_tokens(ports)
+        self._logins = AuthenticationLog(ports.clock, self.metrics)
         self.quotas = BrokerQuotas(config, ports.clock, self.metrics, self.requests.throttle_times)
         self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
@@ -178,6 +178,14 @@ class BrokerServer:
             self.metrics, self.groups.context.groups, self.leader_ends.read, ports.clock
         )
         self.listener = self._new_listener(ports, cluster_id)
+        self._readers = MetricsReaders(
+            security.admissions.values(),
+            security.accounts.credentials,
+            self.access,
+            self._logins,
+            ports,
+            config,
+        )
         self.replicas.on_shortage = self.listener.free_descriptors
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
@@ -308,27 +316,19 @@ class BrokerServer:
             self.settings,
         )
 
-    def _new_authorizer(self) -> Authorizer | None:
-        config = self.config
-        if not config.authorizer_class_name:
-            return None
-        super_users = parse_principals(config.super_users)
-        return Authorizer(super_users, allow_if_no_acl=config.allow_everyone_if_no_acl_found)
-
     def _new_listener(self, ports: BrokerPorts, cluster_id: str) -> KafkaListener:
         room = ConnectionRoom(ports.descriptors, ports.clock, self.config.max_connections)
         room.register(self.metrics)
         services = self._new_services(ports, cluster_id)
-        logins = AuthenticationLog(ports.clock, self.metrics)
         places = ConnectionQuotas(self.config, ports.clock, self.quotas)
         places.register(self.metrics)
-        listener = KafkaListener(services, self.replicas, ports, room, places, logins)
+        listener = KafkaListener(services, self.replicas, ports, room, places, self._logins)
         if (source := self.capabilities.metadata) is not None:
             listener.handlers.update(with_fresh_metadata(HANDLERS, source))
         return listener
 
     def _new_services(self, ports: BrokerPorts, cluster_id: str) -> Services:
-        self.access = Access(self._new_authorizer(), self.metrics)
+        self.access = Access(authorizer_of(self.config), self.metrics)
         return Services(
             broker_id=self.config.broker_id,
             cluster_id=cluster_id,
@@ -368,7 +368,10 @@ class BrokerServer:
         endpoints = self.config.endpoints
         control = endpoints.control
         page = self._metrics_page if self.config.minikafka_metrics_enable else None
-        serving = await self.control_plane.serve(self.on_call, control.host, control.port, page)
+        refusal = self._readers.refusal if self.config.is_secured else None
+        serving = await self.control_plane.serve(
+            self.on_call, control.host, control.port, page, refusal
+        )
         await self.config_changes.start()  # before clients log in: it reads their credentials
         ports = await self.listener.start(endpoints.kafka, self.security.admissions)
         ports[control.name] = serving.port

@@ -149,6 +149,8 @@ NO_NEEDS: Final = frozenset(
 )
 """The requests that everyone may send."""
 
+METRICS: Final = Need("/metrics", DESCRIBE, CLUSTER, "the page of the control listener")
+"""The right of a reader of metrics. The page is no request of Kafka."""
 _TABLE: Final = {(one.api, one.operation, one.resource): one for one in NEEDS}
 
 

@@ -130,6 +130,13 @@ def decoy(mechanism: ScramMechanism, secret: bytes, user: str, iterations: int) 
     )
 
 
+def is_password(mechanism: ScramMechanism, credential: ScramCredential, password: str) -> bool:
+    """Return True if the credential is that of the password. This takes several milliseconds."""
+    salted = salted_password(mechanism, password, credential.salt, credential.iterations)
+    found = credential_of(mechanism, credential.salt, salted, credential.iterations)
+    return hmac.compare_digest(found.stored_key, credential.stored_key)
+
+
 def salted_password(
     mechanism: ScramMechanism, password: str, salt: bytes, iterations: int
 ) -> bytes:

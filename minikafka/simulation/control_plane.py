@@ -63,7 +63,7 @@ class MemoryControlPlane:
         self.verifier = Verifier(SECRET.encode(), "", broker_id, incarnation)
 
     async def serve(
-        self, handler: Handler, host: str, port: int, metrics: object = None
+        self, handler: Handler, host: str, port: int, metrics: object = None, refusal: object = None
     ) -> Listener:
         port = port or 50_000 + len(self.servers) + 1
         while port in self.servers:

@@ -8,12 +8,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.security.metrics_page import read_page
 from support.security.secured_brokers import LISTENERS, SecuredBrokers
 
 COUNT = 300
@@ -143,11 +145,17 @@ def test_client_with_a_foreign_certificate_is_not_served(brokers: SecuredBrokers
         AdminClient(properties).list_topics(timeout=3)
 
 
-def test_metrics_of_brokers_that_encrypt_are_served_under_tls(brokers: SecuredBrokers) -> None:
+def test_metrics_of_secured_brokers_are_served_to_users_under_tls(brokers: SecuredBrokers) -> None:
     port = brokers.control_port(1)
-    context = ssl.create_default_context(cafile=str(brokers.authority.pem))
-    with urllib.request.urlopen(f"https://localhost:{port}/metrics", context=context) as page:
-        assert b"socket_server_metrics" in page.read()
+    page = read_page(f"https://localhost:{port}/metrics", brokers.authority, "alice:alice-secret")
+    assert "socket_server_metrics" in page
+    for credential in ("", "alice:wrong", "nobody:alice-secret"):
+        for path in ("", "metrics"):
+            with pytest.raises(HTTPError) as refused:
+                read_page(f"https://localhost:{port}/{path}", brokers.authority, credential)
+            assert refused.value.code == 401
+            assert refused.value.headers["WWW-Authenticate"].startswith("Basic realm=")
+            assert refused.value.read() == b""
     with pytest.raises(OSError, match=r"."):
         urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=10).read()
 

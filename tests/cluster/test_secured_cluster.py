@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ssl
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.security.certificates import PASSWORD, Authority
+from support.security.metrics_page import read_page
 from support.security.secured_brokers import USERS
 
 from minikafka.runtime.clock import SystemClock
@@ -90,11 +89,9 @@ def test_control_listener_is_encrypted_if_brokers_encrypt_between_each_other(
     cluster: BlockingCluster, authority: Authority
 ) -> None:
     assert [broker.control.security.value for broker in cluster.record.brokers] == ["SSL", "SSL"]
-    context = ssl.create_default_context(cafile=str(authority.pem))
     for url in cluster.metrics_urls.values():
         assert url.startswith("https://127.0.0.1:")
-        with urllib.request.urlopen(url, context=context) as page:
-            text = page.read().decode()
+        text = read_page(url, authority, "alice:alice-secret")
         assert 'kafka_server_kafkaserver_certificateexpiryms{file="' in text
 
 

@@ -124,7 +124,8 @@ class BrokerConfig(QuotaKeys):
     minikafka_metrics_enable: bool = key(
         BOOLEAN,
         True,
-        "Whether the control listener serves /metrics, Prometheus text that anyone who connects can read.",
+        "Whether the control listener serves /metrics, Prometheus text. Anyone who connects can read it, until an "
+        "authorizer is set or brokers authenticate to each other: then readers need TLS and a user (docs/security.md).",
     )
     minikafka_records_check_enable: bool = key(
         BOOLEAN,
@@ -500,9 +501,11 @@ class BrokerConfig(QuotaKeys):
         modes = {name: _BROKER_KEYS[name].mode for name in sorted(self.given)}
         own = self.minikafka_coordination
         others = {name: mode for name, mode in modes.items() if mode not in ("", own)}
+        listeners, given = self.endpoints, sorted({*self.given, *self.listener_keys})
+        calls_with_tls = self.security_of(listeners.inter_broker).has_truststore
         return {
             **dict.fromkeys(others, f"minikafka.coordination is {own}"),
-            **unread_security(sorted({*self.given, *self.listener_keys}), self.endpoints),
+            **unread_security(given, listeners, calls_with_tls=calls_with_tls),
         }
 
     @property
@@ -535,11 +538,21 @@ class BrokerConfig(QuotaKeys):
 
     def _lacks(self, endpoint: Endpoint) -> str:
         """Return what a Kafka listener lacks, "" if it has encryption and authentication."""
-        security = endpoint.security
-        asks = self.security_of(endpoint.name).ssl_client_auth == "required"
-        authenticates = security.is_sasl or (security.is_encrypted and asks)
-        missing = {"encryption": security.is_encrypted, "authentication": authenticates}
+        is_encrypted = endpoint.security.is_encrypted
+        missing = {"encryption": is_encrypted, "authentication": self._authenticates(endpoint)}
         return " and ".join(what for what, is_there in missing.items() if not is_there)
+
+    def _authenticates(self, endpoint: Endpoint) -> bool:
+        """True if all clients of a Kafka listener must authenticate."""
+        asks = self.security_of(endpoint.name).ssl_client_auth == "required"
+        return endpoint.security.is_sasl or (endpoint.security.is_encrypted and asks)
+
+    @property
+    def is_secured(self) -> bool:
+        """True if an authorizer decides, or brokers authenticate to each other. Then /metrics needs TLS and a login."""
+        found = self.endpoints
+        between = [item for item in found.kafka if item.name == found.inter_broker]
+        return bool(self.authorizer_class_name) or any(map(self._authenticates, between))
 
 
 _BROKER_KEYS: Final = table(BrokerConfig)

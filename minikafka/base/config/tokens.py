@@ -26,10 +26,16 @@ class DelegationTokenKeys(SecurityKeys):
         PASSWORD, None, "Former name of delegation.token.secret.key, which has precedence."
     )
     delegation_token_max_lifetime_ms: int = key(
-        LONG, 7 * 24 * _HOUR_MS, "Time after which a delegation token cannot be renewed.", low=1
+        LONG,
+        7 * 24 * _HOUR_MS,
+        "Longest life of a delegation token from its creation; a renewal cannot exceed it.",
+        low=1,
     )
     delegation_token_expiry_time_ms: int = key(
-        LONG, 24 * _HOUR_MS, "Time after which a delegation token must be renewed.", low=1
+        LONG,
+        24 * _HOUR_MS,
+        "Time after which a delegation token expires, unless it is renewed before.",
+        low=1,
     )
     delegation_token_expiry_check_interval_ms: int = key(
         LONG, _HOUR_MS, "Interval at which expired delegation tokens are removed.", low=1

@@ -1,12 +1,13 @@
-"""The keys of TLS and SASL that a broker does not read, because none of its listeners uses them."""
+"""The keys of TLS and SASL that a broker does not read, because none of its listeners and calls uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from minikafka.base.config.keys import table
 from minikafka.base.config.listeners import Listeners
-from minikafka.base.config.security import PREFIX
+from minikafka.base.config.security import PREFIX, SecurityKeys
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
 
 _TLS: Final = ("TLS", lambda protocol: protocol.is_encrypted)
@@ -21,13 +22,32 @@ _OTHERS: Final[dict[str, _Use]] = {
     "minikafka.handshake.timeout.ms": _ANY,
 }
 """The keys whose names do not begin with `ssl.` or `sasl.`."""
+_OF_SERVERS: Final = ("ssl.client.auth", "ssl.principal.mapping.rules")
+"""The keys of TLS that connections to other brokers do not use."""
 
 
-def unread_security(keys: Iterable[str], listeners: Listeners) -> dict[str, str]:
-    """Return the reason for each of these keys that no listener uses. Keys of other features are left out."""
+def unread_security(
+    keys: Iterable[str], listeners: Listeners, *, calls_with_tls: bool
+) -> dict[str, str]:
+    """Return the reason for each of these keys that nothing uses. Keys of other features are left out.
+
+    `calls_with_tls`: the broker has a truststore for its calls to the control listeners of other brokers. Then it uses
+    the keys of TLS of the inter-broker listener, even if it has no listener with TLS itself.
+    """
     endpoints = {item.name: item for item in (*listeners.kafka, listeners.control)}
-    reasons = {name: _reason(name, listeners.inter_broker, endpoints) for name in keys}
-    return {name: reason for name, reason in reasons.items() if reason}
+    called = _of_calls(listeners.inter_broker) if calls_with_tls else frozenset()
+    return {
+        name: reason
+        for name in keys
+        if name not in called and (reason := _reason(name, listeners.inter_broker, endpoints))
+    }
+
+
+def _of_calls(inter_broker: str) -> frozenset[str]:
+    """Return the names of the keys of TLS for calls to other brokers."""
+    used = [name for name in table(SecurityKeys) if name.startswith("ssl.")]
+    own = [name for name in used if name not in _OF_SERVERS]
+    return frozenset([*own, *(f"{PREFIX}{inter_broker.lower()}.{name}" for name in own)])
 
 
 def _reason(name: str, inter_broker: str, endpoints: dict[str, Endpoint]) -> str:

@@ -14,7 +14,7 @@ import hmac
 import logging
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 from aiohttp import web
@@ -41,6 +41,12 @@ HOME: Final = ("GET", "/")
 METRICS: Final = ("GET", "/metrics")
 NEW_CHALLENGE: Final = ("GET", f"/{CHALLENGE}")
 """Only the requests `HOME`, `METRICS` and `NEW_CHALLENGE` need no signature. Their bodies are not read."""
+_AUTHORIZATION: Final = "Authorization"
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="minikafka", charset="UTF-8"'}
+_NEEDS_TLS: Final = (
+    "metrics are served under TLS only: set security.inter.broker.protocol to SSL or SASL_SSL\n"
+)
+_NEEDS_RIGHT: Final = "the user needs the right Describe on the cluster\n"
 _HOME_PAGE: Final = """\
 <!doctype html>
 <html lang="en">
@@ -51,6 +57,8 @@ _HOME_PAGE: Final = """\
 
 Page: TypeAlias = Callable[[], AsyncIterator[str]]
 """A function that yields the text of the metrics page in pieces."""
+Refusal: TypeAlias = Callable[[str, str], Awaitable[int]]
+"""A function of the header Authorization and a reader's host:port: the HTTP status of its refusal, or 0."""
 Handler: TypeAlias = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
@@ -86,14 +94,26 @@ class HttpControlPlane(ControlPlaneClient):
         self._servers: list[_Server] = []
 
     async def serve(
-        self, handler: Handler, host: str, port: int, metrics: Page | None = None
+        self,
+        handler: Handler,
+        host: str,
+        port: int,
+        metrics: Page | None = None,
+        refusal: Refusal | None = None,
     ) -> Listener:
         """Serve signed calls on a port, and unsigned GET / and GET /metrics if `metrics` is given.
 
-        If the handler raises a KafkaError, the sender of the call receives this error.
+        With `refusal`, both pages are served under TLS only, and to those whom it does not refuse. If the handler
+        raises a KafkaError, the sender of the call receives this error.
         """
         server = _Server(
-            handler, self._verifier, self._clock, self._sender_id, metrics, self._descriptors
+            handler,
+            self._verifier,
+            self._clock,
+            self._sender_id,
+            metrics,
+            refusal,
+            self._descriptors,
         )
         await server.start(host, port, self._server_tls)
         self._servers.append(server)
@@ -117,9 +137,12 @@ class _Server:
         clock: Clock,
         broker_id: int,
         metrics: Page | None,
+        refusal: Refusal | None,
         descriptors: Callable[[], int],
     ) -> None:
         self.port = 0
+        self._refusal = refusal
+        self._is_encrypted = False
         self._broker_id = broker_id
         self._metrics = metrics
         self._handler = handler
@@ -142,6 +165,7 @@ class _Server:
         self._listening: asyncio.Server
 
     async def start(self, host: str, port: int, tls: Encryption | None) -> None:
+        self._is_encrypted = tls is not None
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         try:
@@ -190,6 +214,8 @@ class _Server:
             return self._new_challenge(request)
         if self._metrics is not None and asked in (HOME, METRICS):
             self._connections.request_received(request.protocol)
+            if (refused := await self._refused(request)) is not None:
+                return refused
             return await self._metrics_page(self._metrics) if asked == METRICS else self._home()
         sealed = self._verifier.verify(*asked, request.headers, self._clock.now())
         if isinstance(sealed, str):
@@ -228,6 +254,19 @@ class _Server:
         if status not in (200, 409):
             response.force_close()
         return response
+
+    async def _refused(self, request: web.Request) -> web.Response | None:
+        """Return the response for a reader that may not read the pages."""
+        if self._refusal is None:
+            return None
+        if not self._is_encrypted:
+            return _refusal(403, text=_NEEDS_TLS)
+        host, port, *_ = request.get_extra_info("peername") or ("?", 0)
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        status = await self._refusal(request.headers.get(_AUTHORIZATION, ""), peer)
+        if status == 401:
+            return _refusal(status, _CHALLENGE)
+        return _refusal(status, text=_NEEDS_RIGHT) if status else None
 
     def _home(self) -> web.Response:
         text = _HOME_PAGE.format(id=self._broker_id)
@@ -278,8 +317,8 @@ def _renewed(tls: Encryption) -> ssl.SSLContext:
     return context
 
 
-def _refusal(status: int) -> web.Response:
-    """Return an HTTP response that has no body and closes the connection."""
-    response = web.Response(status=status, headers=_SERVER_NAME)
+def _refusal(status: int, headers: Mapping[str, str] = {}, text: str | None = None) -> web.Response:
+    """Return an HTTP response that closes the connection."""
+    response = web.Response(status=status, headers={**_SERVER_NAME, **headers}, text=text)
     response.force_close()
     return response

@@ -65,7 +65,7 @@ def run_broker(config_file: str, parent: int | None) -> None:
 
 
 def warn_about(file: BrokerFile) -> None:
-    """Log a warning for each listener that other machines can reach, and each key that has no effect."""
+    """Log a warning for each listener that other machines can reach, each key without effect, and refused metrics."""
     config = file.config
     if file.unread:
         lines = ", ".join(f"{name} (line {line})" for name, line in sorted(file.unread.items()))
@@ -74,6 +74,9 @@ def warn_about(file: BrokerFile) -> None:
         logger.warning("%s can be reached from other machines, without %s", listener, lacking)
     for name, reason in config.unread_keys.items():
         logger.warning("%s has no effect: %s", name, reason)
+    is_encrypted = config.endpoints.control.security.is_encrypted
+    if config.is_secured and config.minikafka_metrics_enable and not is_encrypted:
+        logger.warning("/metrics is not served, because brokers connect to each other without TLS")
 
 
 async def serve(config: BrokerConfig) -> None:

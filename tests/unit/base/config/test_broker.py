@@ -10,6 +10,7 @@ import pytest
 from support.cases import for_each
 
 from minikafka.base.config import BrokerConfig, TopicConfig
+from minikafka.base.config.authorizer import AUTHORIZER
 from minikafka.base.config.keys import ConfigType
 from minikafka.base.errors import ConfigError
 
@@ -430,6 +431,29 @@ def test_listener_that_wants_certificates_of_clients_lacks_no_authentication():
         "listener.name.ssl.ssl.client.auth": "required",
     }
     assert BrokerConfig.from_mapping(ONE | keys).exposed_listeners == {}
+
+
+@pytest.mark.parametrize(
+    ("between", "keys", "is_secured"),
+    [
+        ("PLAINTEXT", {}, False),
+        ("SSL", {}, False),
+        ("SSL", {"listener.name.x.ssl.client.auth": "requested"}, False),
+        ("SSL", {"listener.name.x.ssl.client.auth": "required"}, True),
+        ("SASL_PLAINTEXT", {}, True),
+        ("SASL_SSL", {}, True),
+        ("PLAINTEXT", {"authorizer.class.name": AUTHORIZER}, True),
+    ],
+)
+def test_security_is_on_with_an_authorizer_or_logins_between_brokers(
+    between: str, keys: dict[str, str], is_secured: bool
+) -> None:
+    listeners = {
+        "listeners": "X://h:1,Y://h:2",
+        "listener.security.protocol.map": f"X:{between},Y:SASL_SSL",
+        "inter.broker.listener.name": "X",
+    }
+    assert BrokerConfig.from_mapping(ONE | listeners | keys).is_secured is is_secured
 
 
 def test_example_of_the_security_page_is_a_valid_configuration():

@@ -815,12 +815,14 @@ async def while_time_passes(world: World, answer: Awaitable[bytes]) -> bytes:
     return await task
 
 
-async def serve_metrics(world: World) -> None:
+async def serve_metrics(
+    world: World, refusal: Callable[[str, str], Awaitable[int]] | None = None
+) -> None:
     async def page() -> AsyncIterator[str]:
         for piece in ("# HELP up ü\n", "up 1\n"):
             yield piece
 
-    listener = await world.served.serve(world.handle, "127.0.0.1", 0, page)
+    listener = await world.served.serve(world.handle, "127.0.0.1", 0, page, refusal)
     world.port = listener.port
 
 
@@ -866,6 +868,24 @@ async def test_requests_other_than_get_metrics_need_a_signature(
 
 async def test_metrics_request_is_refused_where_metrics_are_not_served(world: World) -> None:
     assert (await world.raw(METRICS_REQUEST)).startswith(b"HTTP/1.1 401")
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics"])
+async def test_no_password_is_asked_for_where_it_would_be_sent_in_the_clear(
+    world: World, path: str
+) -> None:
+    async def refusal(authorization: str, peer: str) -> int:
+        raise AssertionError("a credential was checked")
+
+    await serve_metrics(world, refusal)
+    request = [f"GET {path} HTTP/1.1", "Host: x", "Authorization: Basic YTpi"]
+    answer = await world.raw(request)
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert b"WWW-Authenticate" not in answer
+    assert answer.endswith(
+        b"metrics are served under TLS only: set security.inter.broker.protocol to SSL or SASL_SSL\n"
+    )
+    assert await world.call("state", ALL_KINDS) == ALL_KINDS
 
 
 async def test_connection_of_a_metrics_reader_may_be_used_again(world: World) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.base.config.authorizer import AUTHORIZER
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cli.processes.broker_process import load, warn_about
 
@@ -75,3 +76,28 @@ def test_start_warns_about_a_key_of_tls_that_no_listener_uses(
 ) -> None:
     warn_about(load(write(tmp_path, *KEYS, "ssl.keystore.location = '/broker.p12'")))
     assert caplog.messages == ["ssl.keystore.location has no effect: no listener uses TLS"]
+
+
+def test_start_does_not_warn_about_keys_with_which_encrypted_brokers_are_called(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = (
+        "ssl.truststore.location = '/ca.pem'",
+        "listener.name.plaintext.ssl.endpoint.identification.algorithm = ''",
+        "ssl.client.auth = 'required'",
+    )
+    warn_about(load(write(tmp_path, *KEYS, *keys)))
+    assert caplog.messages == ["ssl.client.auth has no effect: no listener uses TLS"]
+
+
+def test_start_warns_that_metrics_of_a_secured_broker_need_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authorizer = f"authorizer.class.name = '{AUTHORIZER}'"
+    warn_about(load(write(tmp_path, *KEYS, authorizer)))
+    assert caplog.messages == [
+        "/metrics is not served, because brokers connect to each other without TLS"
+    ]
+    caplog.clear()
+    warn_about(load(write(tmp_path, *KEYS, authorizer, "minikafka.metrics.enable = false")))
+    assert caplog.messages == []
