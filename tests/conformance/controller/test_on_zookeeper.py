@@ -304,7 +304,10 @@ async def test_controller_deletes_preferred_election_and_delete_topics_nodes_whe
 async def test_controller_that_refuses_connections_is_replaced_while_its_session_lasts(
     start: Start, admin: ZooKeeperClient
 ) -> None:
-    """Each former controller is alive: it learns of its successor, and becomes a candidate again."""
+    """Each former controller is alive: it learns of its successor, and becomes a candidate again.
+
+    The order of the successors depends on real time here; `test_takeovers.py` proves it in virtual time.
+    """
     candidates = [await start(id_) for id_ in (1, 2, 3)]
     await until(lambda: active(candidates))
     for _ in range(6):
