@@ -64,6 +64,12 @@ class Endpoint(NamedTuple):
         return f"{self.name}://{host}:{self.port}"
 
 
+def not_opened(endpoint: Endpoint, error: OSError) -> OSError:
+    """Return the error of a listener that cannot be opened, with the key and the listener."""
+    reason = error.strerror or str(error)
+    return OSError(error.errno, f"listeners: {endpoint} cannot be opened: {reason}")
+
+
 def parse_endpoint(text: str) -> Endpoint:
     """Return the endpoint written as NAME://host:port, an IPv6 host in brackets. Raises ConfigError."""
     match = _ENDPOINT.fullmatch(text)

@@ -16,12 +16,13 @@ from enum import IntEnum
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint, not_opened
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
-from minikafka.base.ports import Call
+from minikafka.base.ports import Call, Listener
 from minikafka.broker.access import Access, authorizer_of
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -367,11 +368,7 @@ class BrokerServer:
         await self.tokens.start()
         endpoints = self.config.endpoints
         control = endpoints.control
-        page = self._metrics_page if self.config.minikafka_metrics_enable else None
-        refusal = self._readers.refusal if self.config.is_secured else None
-        serving = await self.control_plane.serve(
-            self.on_call, control.host, control.port, page, refusal
-        )
+        serving = await self._serve_control(control)
         await self.config_changes.start()  # before clients log in: it reads their credentials
         ports = await self.listener.start(endpoints.kafka, self.security.admissions)
         ports[control.name] = serving.port
@@ -390,6 +387,16 @@ class BrokerServer:
         await self.metadata.wait_until(self._is_known, 2 * lifecycle.session_timeout_ms)
         if not self._is_stopping:
             self.state = BrokerState.RUNNING
+
+    async def _serve_control(self, control: Endpoint) -> Listener:
+        page = self._metrics_page if self.config.minikafka_metrics_enable else None
+        refusal = self._readers.refusal if self.config.is_secured else None
+        try:
+            return await self.control_plane.serve(
+                self.on_call, control.host, control.port, page, refusal
+            )
+        except OSError as error:
+            raise not_opened(control, error) from error
 
     def _registered(self, epoch: int) -> None:
         self.info = replace(self.info, epoch=epoch)

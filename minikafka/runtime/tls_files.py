@@ -45,8 +45,8 @@ _KEY_BLOCK: Final = re.compile(
 class OwnIdentity:
     """A private key with its certificates, the own one first. `source`: the file or key it came from."""
 
-    names: str
-    """The beginning of the configuration keys, for errors."""
+    key: str
+    """The configuration key, for errors."""
     source: str
     certificates: tuple[x509.Certificate, ...]
     key_pem: bytes = field(repr=False)
@@ -70,49 +70,60 @@ class Trust:
 
 
 def load_identity(
-    names: str, location: str, password: str = "", key_password: str = "", kind: str = ""
+    names: str,
+    location: str,
+    password: str = "",
+    key_password: str = "",
+    kind: str = "",
+    *,
+    opened_by: str = "",
 ) -> OwnIdentity:
     """Return the key and the certificates of a file.
 
     `password` opens a PKCS12 file, `key_password` the private key of a PEM file. `kind`: the value of the key
-    `….type`, which must be that of the file; JKS, which Kafka assumes, and "" stand for any.
+    `….type`, which must be that of the file; JKS, which Kafka assumes, and "" stand for any. `opened_by`: the
+    configuration key of `key_password`.
     """
     data = _content(names, location, kind)
+    key_name = f"{names}.location"
     if not data.startswith(_DER_SEQUENCE):
-        return identity_of_pem(names, location, data, key_password or password)
+        lock = opened_by or f"{names}.password"
+        return identity_of_pem(key_name, location, data, key_password or password, lock)
     try:
         key, own, others = pkcs12.load_key_and_certificates(data, password.encode() or None)
     except ValueError as error:
         raise _unreadable(names, location, password) from error
     if key is None or own is None:
-        raise ConfigError(f"{names}.location: {location} contains no private key with certificate")
-    return OwnIdentity(names, location, _chain(own, others), _plain(key))
+        raise ConfigError(f"{key_name}: {location} contains no private key with certificate")
+    return OwnIdentity(key_name, location, _chain(own, others), _plain(key))
 
 
-def identity_of_pem(names: str, source: str, data: bytes, key_password: str = "") -> OwnIdentity:
-    """Return the key and the certificates of PEM texts: a file, or the inline values of the configuration."""
+def identity_of_pem(
+    key_name: str, source: str, data: bytes, password: str = "", opened_by: str = ""
+) -> OwnIdentity:
+    """Return the key and the certificates of PEM texts: a file, or the inline values of the configuration.
+
+    `key_name` and `opened_by`: the configuration keys of the texts and of `password`.
+    """
     block = _KEY_BLOCK.search(data)
     if block is None:
-        raise ConfigError(f"{names}: {source} has no block BEGIN PRIVATE KEY")
+        raise ConfigError(f"{key_name}: {source} has no block BEGIN PRIVATE KEY")
     try:
-        key = serialization.load_pem_private_key(block[0], key_password.encode() or None)
+        key = serialization.load_pem_private_key(block[0], password.encode() or None)
     except TypeError as error:  # encrypted without a password, or the other way round
-        need = "no password is set" if not key_password else "a password is set for a plain key"
-        raise ConfigError(f"{names}: the private key of {source} does not open: {need}") from error
+        need = "the key is not encrypted: leave it out" if password else "it is not set"
+        raise _locked(key_name, source, opened_by, need) from error
     except ValueError as error:
-        reason = "the password is wrong, or the text is damaged"
-        raise ConfigError(
-            f"{names}: the private key of {source} does not open: {reason}"
-        ) from error
-    first, *others = _pem_certificates(names, source, data)
-    return OwnIdentity(names, source, _chain(first, others), _plain(key))
+        raise _locked(key_name, source, opened_by, "it is wrong, or the text is damaged") from error
+    first, *others = _pem_certificates(key_name, source, data)
+    return OwnIdentity(key_name, source, _chain(first, others), _plain(key))
 
 
 def load_trust(names: str, location: str, password: str = "", kind: str = "") -> Trust:
     """Return the certificates of the trusted authorities in a file. The arguments are those of `load_identity`."""
     data = _content(names, location, kind)
     if not data.startswith(_DER_SEQUENCE):
-        return trust_of_pem(names, location, data)
+        return trust_of_pem(f"{names}.location", location, data)
     try:
         store = pkcs12.load_pkcs12(data, password.encode() or None)
     except ValueError as error:
@@ -124,9 +135,9 @@ def load_trust(names: str, location: str, password: str = "", kind: str = "") ->
     return Trust(location, certificates)
 
 
-def trust_of_pem(names: str, source: str, data: bytes) -> Trust:
+def trust_of_pem(key_name: str, source: str, data: bytes) -> Trust:
     """Return the certificates of trusted authorities of a PEM text."""
-    return Trust(source, tuple(_pem_certificates(names, source, data)))
+    return Trust(source, tuple(_pem_certificates(key_name, source, data)))
 
 
 def _content(names: str, location: str, kind: str) -> bytes:
@@ -155,11 +166,17 @@ def _unreadable(names: str, location: str, password: str) -> ConfigError:
     return ConfigError(f"{names}.password: {location} does not open: the password {reason}")
 
 
-def _pem_certificates(names: str, source: str, data: bytes) -> list[x509.Certificate]:
+def _locked(key_name: str, source: str, opened_by: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{key_name}: the private key of {source} does not open with {opened_by}: {reason}"
+    )
+
+
+def _pem_certificates(key_name: str, source: str, data: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(data)
     except ValueError as error:
-        raise ConfigError(f"{names}: {source} has no certificate in PEM format") from error
+        raise ConfigError(f"{key_name}: {source} has no certificate in PEM format") from error
 
 
 def _plain(key: PrivateKeyTypes) -> bytes:
@@ -249,9 +266,7 @@ def _install(context: ssl.SSLContext, identity: OwnIdentity) -> None:
         reason = "the private key does not belong to the certificate"
         if error.reason != "KEY_VALUES_MISMATCH":
             reason = error.reason or str(error)
-        raise ConfigError(
-            f"{identity.names}: {identity.source} cannot be used: {reason}"
-        ) from error
+        raise ConfigError(f"{identity.key}: {identity.source} cannot be used: {reason}") from error
 
 
 @contextmanager

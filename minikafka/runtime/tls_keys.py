@@ -42,6 +42,11 @@ def context_of(keys: SecurityKeys, *, server: bool) -> ssl.SSLContext:
             protocols=keys.ssl_enabled_protocols,
             cipher_suites=keys.ssl_cipher_suites,
         )
+    if trust is None and keys.ssl_client_auth != "none":
+        raise ConfigError(
+            "ssl.truststore.location is not set: name a PKCS12 or PEM file with the authorities of clients, because "
+            f"ssl.client.auth is {keys.ssl_client_auth}"
+        )
     if identity is None:
         raise ConfigError(
             "ssl.keystore.location is not set: name a PKCS12 or PEM file with the broker's key and certificates"
@@ -93,7 +98,9 @@ def _identity(keys: SecurityKeys) -> OwnIdentity | None:
         if chain is None:
             raise ConfigError("ssl.keystore.certificate.chain is not set, but ssl.keystore.key is")
         text = f"{keys.ssl_keystore_key}\n{chain}"
-        return identity_of_pem("ssl.keystore.key", "its value", text.encode(), key_password)
+        return identity_of_pem(
+            "ssl.keystore.key", "its value", text.encode(), key_password, "ssl.key.password"
+        )
     if keys.ssl_keystore_location is None:
         return None
     return load_identity(
@@ -102,6 +109,7 @@ def _identity(keys: SecurityKeys) -> OwnIdentity | None:
         keys.ssl_keystore_password or "",
         key_password,
         keys.ssl_keystore_type,
+        opened_by="ssl.key.password",
     )
 
 

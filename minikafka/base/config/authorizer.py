@@ -53,7 +53,8 @@ def parse_principals(text: str) -> tuple[str, ...]:
         return ()
     for principal in found:
         kind, _, name = principal.partition(":")
-        if not (kind and name):
+        # With commas, the whole list would be one name, and nobody a super user.
+        if not (kind and name) or f",{kind}:" in name:
             raise ConfigError(
                 "super.users must be a list of TYPE:NAME separated by semicolons, such as User:admin, "
                 f"got {principal!r}"

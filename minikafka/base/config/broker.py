@@ -27,6 +27,7 @@ from minikafka.base.config.keys import (
     unknown_key,
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
+from minikafka.base.config.passwords import check_passwords
 from minikafka.base.config.quotas import QuotaKeys
 from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
 from minikafka.base.config.unread_security import unread_security
@@ -578,6 +579,7 @@ def _check_broker(config: BrokerConfig) -> None:
             "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
         )
     check_authorizer(config)
+    check_passwords(config)
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_zookeeper(config)
     check_inherited(config)

@@ -112,7 +112,7 @@ class Key:
     def bounds(self) -> str:
         """Describe the allowed values for a person; "" if there is no restriction."""
         if self.choices:
-            return ", ".join(self.choices)
+            return ", ".join(choice or "empty" for choice in self.choices)
         if self.kind is ConfigType.STRING and self.form:
             return f"text of the form {self.form}"
         if self.kind in (ConfigType.STRING, ConfigType.PASSWORD):

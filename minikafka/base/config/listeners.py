@@ -69,7 +69,8 @@ def parse_listeners(
         raise ConfigError(
             "inter.broker.listener.name must be a listener name defined in advertised.listeners. "
             f"Found {inter_broker}. The valid options based on currently configured listeners are "
-            f"{','.join(name for name in shown if name != control_name)}"
+            f"{','.join(name for name in shown if name != control_name)}. "
+            "security.inter.broker.protocol is the name if inter.broker.listener.name is not set"
         )
     security = _of_control(control_name, by_name, by_name[inter_broker])
     [host] = [item.host for item in kafka if item.name == inter_broker]
@@ -131,18 +132,25 @@ def _listening(
     """Return the entries of `listeners` by name. Raises ConfigError if two entries have the same name or port."""
     text = ",".join(listeners)
     found: dict[str, Endpoint] = {}
-    for endpoint in map(parse_endpoint, listeners):
+    for endpoint in _endpoints("listeners", listeners):
         if endpoint.name in found:
             raise ConfigError(f"Each listener must have a different name, listeners: {text}")
         if any(_share_port(endpoint, other) for other in found.values()):
             raise ConfigError(f"Each listener must have a different port, listeners: {text}")
         if endpoint.name not in by_name:
             raise ConfigError(
-                f"Error creating broker listeners from '{text}': "
-                f"No security protocol defined for listener {endpoint.name}"
+                f"No security protocol defined for listener {endpoint.name}: "
+                f"add {endpoint.name}:PROTOCOL to {_MAP}"
             )
         found[endpoint.name] = endpoint._replace(security=by_name[endpoint.name])
     return found
+
+
+def _endpoints(key: str, entries: Iterable[str]) -> list[Endpoint]:
+    try:
+        return [parse_endpoint(entry) for entry in entries]
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _share_port(one: Endpoint, other: Endpoint) -> bool:
@@ -157,7 +165,7 @@ def _advertised(
 
     If `entries` lacks the control endpoint, the control endpoint in `found` is added. Raises ConfigError.
     """
-    given = {item.name: item for item in map(parse_endpoint, entries)}
+    given = {item.name: item for item in _endpoints("advertised.listeners", entries)}
     if not given:
         return dict(found)
     if len(given) != len(entries):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from minikafka.base.config.keys import ConfigType, key
 from minikafka.base.config.tokens import DelegationTokenKeys
+from minikafka.base.errors import ConfigError
 
 _, _, STRING, INT, _, _, _, PASSWORD = ConfigType
+
+_KEY_LENGTHS: Final = (128, 192, 256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +47,10 @@ class PasswordKeys(DelegationTokenKeys):
     password_encoder_iterations: int = key(
         INT, 4_096, "Iterations with which the key is made.", low=1_024, high=1_000_000
     )
+
+
+def check_passwords(config: PasswordKeys) -> None:
+    """Raise ConfigError for a length of the key that AES does not have."""
+    length = config.password_encoder_key_length
+    if length not in _KEY_LENGTHS:
+        raise ConfigError(f"password.encoder.key.length must be 128, 192 or 256, got {length}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from minikafka.base.endpoints import Endpoint
+from minikafka.base.endpoints import Endpoint, not_opened
 from minikafka.base.ports import Listener
 from minikafka.broker.apis import (
     acls,
@@ -139,17 +139,22 @@ class KafkaListener:
         `admissions`: what the listeners demand of their clients, by name. A listener without one serves everybody.
         """
         ports = {}
-        for name, host, port, _ in endpoints:
-            admission = admissions.get(name)
-            if admission is None:
-                listening = await self._transport.listen(partial(self._accept, name), host, port)
-            else:
-                receive = partial(self._receive, name, admission)
-                listening = await self._transport.listen(receive, host, port, admission.tls)
+        for endpoint in endpoints:
+            try:
+                listening = await self._listen(endpoint, admissions.get(endpoint.name))
+            except OSError as error:
+                raise not_opened(endpoint, error) from error
             self._listening.append(listening)
-            ports[name] = listening.port
+            ports[endpoint.name] = listening.port
         self._shared.tasks.spawn(self._sweep(), "connections")
         return ports
+
+    async def _listen(self, endpoint: Endpoint, admission: Admission | None) -> Listener:
+        name, host, port, _ = endpoint
+        if admission is None:
+            return await self._transport.listen(partial(self._accept, name), host, port)
+        receive = partial(self._receive, name, admission)
+        return await self._transport.listen(receive, host, port, admission.tls)
 
     def _receive(self, listener: str, admission: Admission) -> Newcomer | None:
         """Return the handler of a new connection whose client must authenticate; None to refuse it."""

@@ -199,15 +199,20 @@ def refusals(authority: Authority, path: Path) -> dict[str, Callable[[], object]
             "k", str(server.pkcs12), "wrong"
         ),
         r"k\.password: .* the password is not set": lambda: load_trust("k", str(authority.pkcs12)),
-        r"k: the private key of .* does not open: no password": lambda: load_identity(
-            "k", str(server.locked_pem)
+        r"k\.location: the private key of .* does not open with k\.password: it is not set": lambda: (
+            load_identity("k", str(server.locked_pem))
         ),
-        r"k: the private key of .* the password is wrong": lambda: load_identity(
+        r"k\.location: the private key of .* with k\.password: it is wrong": lambda: load_identity(
             "k", str(server.locked_pem), key_password="wrong"
         ),
-        r"k: .*text has no block BEGIN PRIVATE KEY": lambda: load_identity("k", str(text)),
-        r"k: .*text has no certificate": lambda: load_trust("k", str(text)),
-        r"k: .*key has no certificate": lambda: load_identity("k", str(server.key_file)),
+        r"k\.location: the private key of .* with k\.password: .* not encrypted": lambda: (
+            load_identity("k", str(server.pem), PASSWORD)
+        ),
+        r"k\.location: .*text has no block BEGIN PRIVATE KEY": lambda: load_identity(
+            "k", str(text)
+        ),
+        r"k\.location: .*text has no certificate": lambda: load_trust("k", str(text)),
+        r"k\.location: .*key has no certificate": lambda: load_identity("k", str(server.key_file)),
         r"k\.location: .* contains no private key": lambda: load_identity(
             "k", str(authority.pkcs12), PASSWORD
         ),

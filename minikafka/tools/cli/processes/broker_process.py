@@ -39,8 +39,10 @@ from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
+from minikafka.tools.cli.arguments.config_files import errors_name_file
 from minikafka.tools.cli.processes.broker_file import BrokerFile, load
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.tools.cluster.launch.tls_check import check_tls
 from minikafka.tools.cluster.zookeeper.access import access_of
 from minikafka.zookeeper.client.access import ZooKeeperAccess
 from minikafka.zookeeper.client.client import ZooKeeperClient, close_session
@@ -58,10 +60,12 @@ def run_broker(config_file: str, parent: int | None) -> None:
     if parent is not None:
         die_with(parent)
     raise_soft_limit()
-    found = load(Path(config_file))
+    file = Path(config_file)
+    found = load(file)
     log_to_stderr()
     warn_about(found)
-    uvloop.run(serve(found.config))
+    with errors_name_file(file):
+        uvloop.run(serve(found.config))
 
 
 def warn_about(file: BrokerFile) -> None:
@@ -141,6 +145,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 
 async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> BrokerServer:
     """Create and start a broker with the real clock, disk and network, in its coordination mode."""
+    check_tls([config])
     clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()

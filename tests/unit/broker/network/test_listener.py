@@ -10,6 +10,7 @@ import pytest
 from support.kafka.silent_client import Silent
 from support.until import until
 
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.services import RequestContext, Services
@@ -49,6 +50,15 @@ async def test_metadata_returns_broker_addresses_of_the_listener_of_the_client()
                 found = await user.describe_cluster()
             expected = {broker.info.id: port(broker, listener) for broker in brokers}
             assert {id_: node.port for id_, node in found.brokers.items()} == expected
+
+
+async def test_error_of_a_listener_that_cannot_be_opened_names_it() -> None:
+    async with MemoryCluster(1, **KEYS) as cluster:
+        [broker] = cluster.brokers.values()
+        used = Endpoint("OUTSIDE", "127.0.0.1", port(broker, "OUTSIDE"))
+        reason = f"listeners: {used} cannot be opened: port {used.port} is in use"
+        with pytest.raises(OSError, match=reason):
+            await broker.listener.start([used], {})
 
 
 @pytest.mark.key("listeners", "listener.security.protocol.map", "control.plane.listener.name")
