@@ -83,8 +83,8 @@ class ClientConnection:
 
     `id` is unique among all connections that this broker process ever accepted. `peer` is the client's host:port.
     `listener` is the name of the listener that accepted the connection. `authentication`: None without SASL.
-    `authenticated_at`: the monotonic time (ms) at which the latest authentication began. `is_ending`: the connection
-    is closed after the response to the current request.
+    `reauthenticated_at`: the monotonic time (ms) at which the client last began to authenticate again. `is_ending`: the
+    connection is closed after the response to the current request.
     """
 
     id: int
@@ -92,7 +92,7 @@ class ClientConnection:
     peer: str = "?"
     principal: str = ANONYMOUS
     authentication: Authentication | None = None
-    authenticated_at: int = 0
+    reauthenticated_at: int | None = None
     is_ending: bool = False
     on_open: Callable[[ClientConnection, Link], None] | None = None
 

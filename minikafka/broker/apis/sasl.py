@@ -3,7 +3,7 @@
 SaslHandshake 17, versions 0–1. SaslAuthenticate 36, versions 0–2.
 - The first authentication comes before every other request but ApiVersions, and is not handled here
   (`broker/network/newcomer.py`).
-- On a listener with SASL, a client may authenticate again, at most once a second, with the same mechanism and as the
+- A client whose session has an end may authenticate again, at most once a second, with the same mechanism and as the
   same principal. The session then has its full length again.
 - Everybody else gets ILLEGAL_SASL_STATE.
 - After a failure, the response is sent after `connection.failed.authentication.delay.ms`, and the connection is closed.
@@ -27,11 +27,13 @@ def sasl_handshake(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes | Awaitable[bytes]:
     """Return the response to a SaslHandshake request."""
-    authentication, now = context.connection.authentication, services.clock.now()
-    if authentication is None or now - context.connection.authenticated_at < _BEGIN_EVERY_MS:
+    client, now = context.connection, services.clock.now()
+    authentication, began = client.authentication, client.reauthenticated_at
+    is_early = began is not None and now - began < _BEGIN_EVERY_MS
+    if authentication is None or authentication.expires is None or is_early:
         code = ErrorCode.ILLEGAL_SASL_STATE
         return response(SASL_HANDSHAKE, context.version, error_code=code, mechanisms=[])
-    context.connection.authenticated_at = now
+    client.reauthenticated_at = now
     authentication.again()
     try:
         return authentication.on_handshake(max(context.version, 1), request)

@@ -157,7 +157,6 @@ class Newcomer:
             self._data = self._data[used:]
         if self.authentication.state is State.DONE and self._timer is None:
             self.client.authentication = self.authentication
-            self.client.authenticated_at = self._clock.now()
             self._admit(self.authentication.principal, bytes(self._data))
         else:
             self._reserve()

@@ -308,7 +308,7 @@ def test_client_that_authenticates_again_as_another_is_disconnected(
     token: bytes, reason: str
 ) -> None:
     async def scenario() -> None:
-        async with MemoryCluster(1, **KEYS) as cluster:
+        async with MemoryCluster(1, **KEYS, **SESSION) as cluster:
             caller = await join(cluster)
             await caller.log_in()
             await cluster.clock.sleep(2_000)
@@ -322,14 +322,30 @@ def test_client_that_authenticates_again_as_another_is_disconnected(
     run_seeded(1, scenario())
 
 
-@simulated()
-async def test_client_may_authenticate_again_once_a_second(cluster: MemoryCluster) -> None:
+@simulated(**SESSION)
+async def test_client_may_authenticate_again_at_once_and_then_once_a_second(
+    cluster: MemoryCluster,
+) -> None:
+    """kafkajs authenticates again with its first request, if sessions are short."""
     caller = await join(cluster)
     await caller.log_in()
+    assert (await caller.log_in()).error_code == 0
     early = await caller.call(SASL_HANDSHAKE, 1, mechanism="PLAIN")
     assert early.error_code == ErrorCode.ILLEGAL_SASL_STATE
     await cluster.clock.sleep(1_000)
     assert (await caller.log_in()).error_code == 0
+
+
+@simulated()
+async def test_client_may_not_authenticate_again_if_its_session_has_no_end(
+    cluster: MemoryCluster,
+) -> None:
+    caller = await join(cluster)
+    await caller.log_in()
+    await cluster.clock.sleep(2_000)
+    again = await caller.call(SASL_HANDSHAKE, 1, mechanism="PLAIN")
+    assert again.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert (await caller.call(METADATA, 9, topics=None)).brokers
 
 
 @pytest.mark.key("sasl.mechanism.inter.broker.protocol")
