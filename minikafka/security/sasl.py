@@ -220,7 +220,8 @@ class _ScramExchange(Exchange):
         login = pending.login
         signed = scram.signed_text(pending.first, pending.text, final.unproven)
         is_proven = scram.is_proven(self._mechanism, login.credential, signed, final.proof)
-        is_bound = (final.header, final.nonce) == (pending.first.header, pending.nonce)
+        # As in Kafka, the nonce need only end with that of the challenge: old librdkafka sends its own nonce twice.
+        is_bound = final.header == pending.first.header and final.nonce.endswith(pending.nonce)
         if not (is_proven and is_bound and pending.is_known):
             raise AuthenticationFailed(self._failure)
         self._finish(login.user, login.expires_ms)
