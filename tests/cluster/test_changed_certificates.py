@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,16 +28,6 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBrokers
     changes = {"password.encoder.secret": "secret of the encoder"}
     with SecuredBrokers(directory, "SASL_SSL", brokers=1, changes=changes) as started:
         yield started
-
-
-def served(brokers: SecuredBrokers, port: int) -> bytes:
-    """Return the certificate that new connections to a port get."""
-    context = ssl.create_default_context(cafile=str(brokers.authority.pem))
-    with (
-        socket.create_connection(("localhost", port), timeout=SECONDS) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as secured,
-    ):
-        return secured.getpeercert(binary_form=True) or b""
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -78,11 +66,11 @@ def test_new_connections_get_the_certificate_of_an_altered_keystore(
     brokers: SecuredBrokers,
 ) -> None:
     other = brokers.authority.server("localhost")
-    before = served(brokers, port(brokers))
+    before = brokers.served(port(brokers))
     assert before != other.der
     alter(brokers, **stored(brokers, other))
-    until(lambda: served(brokers, port(brokers)) == other.der)
-    until(lambda: served(brokers, brokers.control_port(1)) == other.der)
+    until(lambda: brokers.served(port(brokers)) == other.der)
+    until(lambda: brokers.served(brokers.control_port(1)) == other.der)
     assert PASSWORD not in brokers.log(1)
     assert PASSWORD.encode() not in b"".join(
         path.read_bytes() for path in (brokers.directory / "zookeeper").rglob("*") if path.is_file()
@@ -100,10 +88,10 @@ def test_new_connections_get_the_certificate_of_an_altered_keystore(
 def test_change_that_the_listener_cannot_use_is_refused_and_changes_nothing(
     brokers: SecuredBrokers, values: dict[str, str], reason: str
 ) -> None:
-    before = served(brokers, port(brokers))
+    before = brokers.served(port(brokers))
     with pytest.raises(KafkaException, match=reason):
         alter(brokers, **values)
-    assert served(brokers, port(brokers)) == before
+    assert brokers.served(port(brokers)) == before
 
 
 def test_altered_keystore_is_used_after_a_restart_and_when_its_file_changes(
@@ -116,6 +104,6 @@ def test_altered_keystore_is_used_after_a_restart_and_when_its_file_changes(
     brokers.stop(1)
     brokers.start(1)
     brokers.wait_until_ready(1)
-    assert served(brokers, port(brokers)) == other.der
+    assert brokers.served(port(brokers)) == other.der
     file.write_bytes(third.pkcs12.read_bytes())
-    until(lambda: served(brokers, port(brokers)) == third.der)
+    until(lambda: brokers.served(port(brokers)) == third.der)

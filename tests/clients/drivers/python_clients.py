@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
+import python_logins
 from python_transactions import LIBRARIES, copy, transact
 
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -123,6 +124,7 @@ class Confluent:
                 "enable.idempotence": True,
                 "compression.type": codec,
                 "linger.ms": 5,
+                **python_logins.confluent(),
             }
         )
 
@@ -179,6 +181,7 @@ class Confluent:
                 ),
                 **({"group.instance.id": instance} if instance else {}),
                 **({"isolation.level": isolation} if isolation else {}),
+                **python_logins.confluent(),
             }
         )
 
@@ -249,6 +252,7 @@ class Aiokafka:
             bootstrap_servers=bootstrap,
             enable_idempotence=True,
             compression_type=None if codec == "none" else codec,
+            **python_logins.aiokafka(),
         )
 
     async def _produce(
@@ -310,6 +314,7 @@ class Aiokafka:
             heartbeat_interval_ms=HEARTBEAT_MS,
             isolation_level=isolation or "read_uncommitted",
             metadata_max_age_ms=1000,
+            **python_logins.aiokafka(),
         )
         consumer.subscribe([topic], listener=Listener())
         ended = until_input_ends()
@@ -366,6 +371,7 @@ class KafkaPython:
             bootstrap_servers=bootstrap.split(","),
             compression_type=None if codec == "none" else codec,
             linger_ms=5,
+            **python_logins.kafka_python(),
         )
 
     def produce(self, bootstrap: str, topic: str, codec: str, first: int, count: int) -> None:
@@ -416,6 +422,7 @@ class KafkaPython:
             heartbeat_interval_ms=HEARTBEAT_MS,
             isolation_level=isolation or "read_uncommitted",
             metadata_max_age_ms=1000,
+            **python_logins.kafka_python(),
         )
         consumer.subscribe([topic], listener=Listener())
         poll = Interruptible(lambda: consumer.poll(POLL_MS))
@@ -466,6 +473,8 @@ def main(library: str, verb: str, bootstrap: str, topic: str, *rest: str) -> Non
     if verb == "produce":
         codec, first, count = rest
         driver.produce(bootstrap, topic, codec, int(first), int(count))
+    elif verb == "attempt":
+        say(**python_logins.attempt(library, bootstrap, topic))
     elif verb == "stream":
         driver.stream(bootstrap, topic)
     elif verb == "consume":

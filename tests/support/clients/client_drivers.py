@@ -11,6 +11,11 @@
                                                  standard input ends
     copy BOOTSTRAP SOURCE TARGET GROUP ID        copy committed records, each batch in a transaction with its offsets:
                                                  {"copied": [5, 6]}, or {"refused": "the error"} after an abort
+    attempt BOOTSTRAP TOPIC                      send one record: {"acked": 0}, or
+                                                 {"error": "class", "code": 58, "text": "…"}
+    rights BOOTSTRAP TOPIC                       administrate ACLs, and SCRAM credentials, quotas and authorized
+                                                 operations if the library can: see java/Security.java
+    token BOOTSTRAP                              (Java only) create a delegation token: {"id": "…", "hmac": "…"}
     time BOOTSTRAP TOPIC PARTITIONS TIMESTAMP    {"offsets": {"0": 12}}, -1 where no record is that late
     admin BOOTSTRAP TOPIC PARTITIONS             create, describe, delete: {"partitions": 4}
 
@@ -134,9 +139,11 @@ class Running:
 class Driver:
     """The program of one client library. Each start runs the program with one verb, such as `produce`."""
 
-    def __init__(self, command: list[str], bootstrap: str) -> None:
+    def __init__(self, command: list[str], bootstrap: str, login: Path | None = None) -> None:
+        """`login`: the files of a login, as `Login.write` returns them; None for PLAINTEXT."""
         self._command = command
         self._bootstrap = bootstrap
+        self._environment = {**os.environ, **({"MATRIX_LOGIN": str(login)} if login else {})}
         self._started: list[Running] = []
 
     async def start(self, verb: str, *arguments: object) -> Running:
@@ -150,6 +157,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             limit=1 << 20,
+            env=self._environment,
         )
         running = Running(process)
         self._started.append(running)
@@ -180,11 +188,16 @@ def _kafkajs(folder: Path) -> list[str]:
 
 
 def _franz_go(folder: Path) -> list[str]:
+    return go_driver("franz_go", folder)
+
+
+def go_driver(name: str, folder: Path) -> list[str]:
+    """Build a driver in Go; return its command."""
     if shutil.which("go") is None:
         pytest.skip("go is not installed")
-    shutil.copytree(DRIVERS / "franz_go", folder, dirs_exist_ok=True)
+    shutil.copytree(DRIVERS / name, folder, dirs_exist_ok=True)
     # One build at a time: the next one finds the compiled packages in Go's cache.
-    with (DRIVERS / "franz_go" / "go.mod").open() as lock:
+    with (DRIVERS / name / "go.mod").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         build(["go", "build", "-gcflags=all=-N -l", "-o", "driver", "."], folder)
     return [str(folder / "driver")]
@@ -196,9 +209,14 @@ def _java(folder: Path) -> list[str]:
         pytest.skip("MINIKAFKA_KAFKA_JARS does not name a folder with Apache Kafka's jars")
     if shutil.which("javac") is None:
         pytest.skip("javac is not installed")
+    return java_driver(folder, jars)
+
+
+def java_driver(folder: Path, jars: str) -> list[str]:
+    """Compile the driver of Kafka's own client with the jars of a directory; return its command."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = str(DRIVERS / "java" / "Driver.java")
-    build(["javac", "-cp", f"{jars}/*", "-d", str(folder), source], folder)
+    sources = [str(DRIVERS / "java" / name) for name in ("Driver.java", "Security.java")]
+    build(["javac", "-cp", f"{jars}/*", "-d", str(folder), *sources], folder)
     options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
     return ["java", *options, "-cp", f"{folder}:{jars}/*", "Driver"]
 

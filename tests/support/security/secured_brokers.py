@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -12,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from support.security.certificates import PASSWORD, Authority
+from support.security.certificates import PASSWORD, Authority, Certificate
 
 from minikafka.runtime.clock import SystemRng
 from minikafka.tools.cluster.ports import free_ports
@@ -110,6 +112,19 @@ class SecuredBrokers:
             assert self._processes[id_].poll() is None, self.log(id_)
             assert time.monotonic() < deadline, self.log(id_)
             time.sleep(0.05)
+
+    def replace_certificate(self, new: Certificate) -> None:
+        """Write another key and certificate into the keystore of the brokers, which they read while they run."""
+        self._server.pkcs12.write_bytes(new.pkcs12.read_bytes())
+
+    def served(self, port: int) -> bytes:
+        """Return the certificate that new connections to a port get."""
+        context = ssl.create_default_context(cafile=str(self.authority.pem))
+        with (
+            socket.create_connection(("localhost", port), timeout=READY_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            return secured.getpeercert(binary_form=True) or b""
 
     def bootstrap(self, listener: str) -> str:
         """Return the addresses of a listener of all brokers."""

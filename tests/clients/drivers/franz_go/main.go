@@ -49,6 +49,7 @@ func untilInputEnds() context.Context {
 }
 
 func client(bootstrap string, options ...kgo.Opt) *kgo.Client {
+	options = append(options, login()...)
 	options = append(options, kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.MetadataMinAge(100*time.Millisecond), kgo.MetadataMaxAge(time.Second))
 	found, err := kgo.NewClient(options...)
@@ -257,6 +258,10 @@ func main() {
 		transact(args[2], args[3], args[4], number(args[5]), number(args[6]), strings.Split(args[7], ","))
 	case "copy":
 		copyRecords(args[2], args[3], args[4], args[5], args[6])
+	case "attempt":
+		attempt(args[2], args[3])
+	case "rights":
+		rights(args[2], args[3])
 	case "time":
 		offsetsByTime(args[2], args[3], number(args[5]))
 	case "admin":

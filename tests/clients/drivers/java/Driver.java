@@ -30,7 +30,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public class Driver {
     private static volatile boolean ended = false;
 
-    private static synchronized void say(String json) {
+    static synchronized void say(String json) {
         System.out.println(json);
         System.out.flush();
     }
@@ -51,6 +51,7 @@ public class Driver {
         settings.put("bootstrap.servers", bootstrap);
         settings.put("compression.type", codec);
         settings.put("linger.ms", "5");
+        settings.putAll(Security.login());
         return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
     }
 
@@ -58,6 +59,7 @@ public class Driver {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
         settings.putAll(more);
+        settings.putAll(Security.login());
         return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 
@@ -258,6 +260,9 @@ public class Driver {
             case "transact" -> transact(
                 args[1], args[2], args[3], Integer.parseInt(args[4]), Integer.parseInt(args[5]), args[6].split(","));
             case "copy" -> copy(args[1], args[2], args[3], args[4], args[5]);
+            case "attempt" -> Security.attempt(args[1], args[2]);
+            case "rights" -> Security.rights(args[1], args[2]);
+            case "token" -> Security.token(args[1]);
             case "time" -> time(args[1], args[2], Integer.parseInt(args[3]), Long.parseLong(args[4]));
             case "admin" -> admin(args[1], args[2], Integer.parseInt(args[3]));
             default -> throw new IllegalArgumentException("no verb " + args[0]);

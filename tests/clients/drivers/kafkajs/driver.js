@@ -3,13 +3,14 @@
 const {
   Kafka, CompressionTypes, CompressionCodecs, AssignerProtocol, logLevel,
 } = require('kafkajs')
+const { login, attempt, rights } = require('./security')
 CompressionCodecs[CompressionTypes.Snappy] = require('kafkajs-snappy')
 
 const say = (fact) => process.stdout.write(JSON.stringify(fact) + '\n')
 const inputEnds = () => new Promise((resolve) => process.stdin.on('end', resolve).resume())
 const record = (number) => ({ key: String(number % 7), value: String(number) })
 const clientOf = (bootstrap) =>
-  new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING,
+  new Kafka({ clientId: 'kafkajs', brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, ...login(),
     retry: { initialRetryTime: 100, retries: 20, maxRetryTime: 300 } })
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, snappy: CompressionTypes.Snappy }
 
@@ -141,7 +142,11 @@ async function admin(bootstrap, topic, partitions) {
   say({ partitions: topics[0].partitions.length })
 }
 
-const verbs = { produce, stream, transact, copy, consume, time, admin }
+const verbs = {
+  produce, stream, transact, copy, consume, time, admin,
+  attempt: async (...names) => say(await attempt(...names)),
+  rights: async (...names) => say(await rights(...names)),
+}
 verbs[process.argv[2]](...process.argv.slice(3)).catch((error) => {
   process.stderr.write(`${error.stack}\n`)
   process.exit(1)
