@@ -1,11 +1,13 @@
 """Chaos test: kills, pauses and restarts random brokers under load, then checks that no record was lost.
 
-    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE] [--zookeeper KIND] [--transactions [--jobs N]]
+    chaos --seconds N [--seed S] [--keep DIR] [--coordination MODE] [--zookeeper KIND]
+          [--secure | --transactions [--jobs N]]
 
 The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
 most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
 producer's history are kept in DIR, for `minikafka pipeline check`. With --transactions, jobs copy a topic exactly once
-under more kinds of faults (`chaos_transactions.py`), and DIR is for `scripts/isolation`.
+under more kinds of faults (`chaos_transactions.py`), and DIR is for `scripts/isolation`. With --secure, clients log in
+through TLS, and certificates, passwords and ACLs change meanwhile (`chaos_security.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +19,17 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import broker_faults
 import chaos_transactions
 import endings
+from chaos_security import Changes, changing, login_of
 from display import Display, Step
-from load import Stream, create_topic, read_back, write_history
+from load import NO_LOGIN, Login, Stream, create_topic, read_back, write_history
 from threads import in_thread
 from verdict import IsrWatch, in_background, show_verdict
 
@@ -33,6 +38,7 @@ from minikafka.base.zookeeper import EMBEDDED, OWN
 from minikafka.checks.delivery import verdict
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.secure.files import FIRST_USER
 
 TOPIC = "chaos"
 PARTITIONS = 6
@@ -68,7 +74,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--zookeeper", choices=OWN, default=EMBEDDED, help="ZooKeeper of the cluster (embedded)"
     )
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--secure", action="store_true", help="use TLS, logins and ACLs, and change them meanwhile"
+    )
+    kind.add_argument(
         "--transactions", action="store_true", help="copy a topic in transactions, exactly once"
     )
     parser.add_argument("--jobs", type=int, default=3, help="number of copy jobs (3)")
@@ -95,26 +105,57 @@ async def chaos(display: Display, arguments: argparse.Namespace) -> bool:
         config=config,
         coordination=arguments.coordination,
         zookeeper=arguments.zookeeper,
+        secure=arguments.secure,
     ) as cluster:
+        if arguments.secure:
+            return await secured_records(display, cluster, seconds, seed, keep)
         if not arguments.transactions:
-            return await single_records(display, cluster, seconds, seed, keep)
+            stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
+            return await single_records(display, cluster, stream, seconds, seed, keep)
         return await chaos_transactions.chaos(display, cluster, seconds, seed, arguments.jobs, keep)
 
 
-async def single_records(
+async def secured_records(
     display: Display, cluster: LocalCluster, seconds: float, seed: int, keep: str | None
 ) -> bool:
+    """Make the run with clients that log in, and change security meanwhile. Return True if both verdicts are good."""
+    stream = Stream(cluster.bootstrap, TOPIC, records(), RATE, login_of(cluster, FIRST_USER))
+    changes = Changes(display, cluster, stream, seed)
+    await changes.prepare()
+    try:
+        first = await single_records(display, cluster, stream, seconds, seed, keep, changes)
+        return await changes.finish() and first
+    finally:
+        await asyncio.to_thread(changes.abandon)
+
+
+async def single_records(
+    display: Display,
+    cluster: LocalCluster,
+    stream: Stream,
+    seconds: float,
+    seed: int,
+    keep: str | None,
+    changes: Changes | None = None,
+) -> bool:
     """Inject faults under load, read all records back, and show the verdict. True if the verdict is good."""
-    await in_thread(create_topic, cluster.bootstrap, TOPIC, PARTITIONS, TOPIC_CONFIG)
+
+    def login() -> Login:
+        return changes.login(FIRST_USER) if changes else NO_LOGIN
+
+    arguments = (cluster.bootstrap, TOPIC, PARTITIONS)
+    await in_thread(create_topic, *arguments, TOPIC_CONFIG, login())
     watch = IsrWatch(cluster, TOPIC)
-    stream = Stream(cluster.bootstrap, TOPIC, records(), RATE)
+    during = changes.propagation.fault if changes else nullcontext
     async with in_background(watch.run()):
         try:
-            await under_load(display, cluster, stream, seconds, random.Random(seed))
+            async with changing(changes) if changes else nullcontext():
+                await under_load(display, cluster, stream, seconds, random.Random(seed), during)
         finally:
             await asyncio.to_thread(stream.abandon)
         with display.step("read") as step:
-            reading = await in_thread(read_back, cluster.bootstrap, TOPIC, PARTITIONS, step.advance)
+            read = partial(read_back, *arguments, step.advance, login=login())
+            reading = await in_thread(read)
             step.done(f"{sum(map(len, reading.values())):,} records")
     watch.show(display)
     if keep is not None:
@@ -133,9 +174,17 @@ def records() -> Iterator[tuple[bytes, bytes]]:
 
 
 async def under_load(
-    display: Display, cluster: LocalCluster, stream: Stream, seconds: float, chance: random.Random
+    display: Display,
+    cluster: LocalCluster,
+    stream: Stream,
+    seconds: float,
+    chance: random.Random,
+    during: Callable[[str], AbstractContextManager[None]],
 ) -> None:
-    """Inject faults for `seconds`, wait until every ISR is full, then stop the load."""
+    """Inject faults for `seconds`, wait until every ISR is full, then stop the load.
+
+    `during`: returns a context manager that is entered for the time of a fault of this kind.
+    """
     stream.start()
     faults: Counter[str] = Counter()
     deadline = time.monotonic() + seconds
@@ -146,9 +195,10 @@ async def under_load(
             length = chance.uniform(*broker_faults.SECONDS)
             display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
             faults[kind] += 1
-            await broker_faults.begin(cluster, kind, broker_id)
-            await wait_under_load(step, stream, length, deadline)
-            await broker_faults.end(cluster, kind, broker_id)
+            with during(kind):
+                await broker_faults.begin(cluster, kind, broker_id)
+                await wait_under_load(step, stream, length, deadline)
+                await broker_faults.end(cluster, kind, broker_id)
         step.done(", ".join(f"{count} × {kind}" for kind, count in sorted(faults.items())))
     with display.step("heal") as step:
         await cluster.wait_for_isr(TOPIC)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -30,7 +31,9 @@ END_LOOK_SECONDS = 5.0
 END_SECONDS = 10.0
 FETCH_RECORDS = 10_000
 DELIVERY_TIMEOUT_MS = 120_000
-_PACE_EVERY = 500
+Login = Mapping[str, Any]
+"""The settings of librdkafka with which a client logs in; empty for a cluster without security."""
+NO_LOGIN: Login = {}
 
 
 class Stream(threading.Thread):
@@ -39,8 +42,16 @@ class Stream(threading.Thread):
     Callers can read `history` and `acked` at any time, but `error` only after `join()`.
     """
 
+    PACE_EVERY = 500
+    """Number of records after which the thread waits, to keep to the rate."""
+
     def __init__(
-        self, bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes]], rate: float
+        self,
+        bootstrap: str,
+        topic: str,
+        records: Iterable[tuple[bytes, bytes]],
+        rate: float,
+        login: Login = NO_LOGIN,
     ) -> None:
         super().__init__(name="stream", daemon=True)
         self.history = History()
@@ -55,6 +66,7 @@ class Stream(threading.Thread):
         self._marked_from = -1
         self._producer = Producer(
             {
+                **login,
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
@@ -74,6 +86,10 @@ class Stream(threading.Thread):
         self._marked_at = moment
         self.first_ack_after = {}
         self._marked_from = len(self.history)
+
+    def set_password(self, user: str, password: str) -> None:
+        """Log in with this password from the next connection on."""
+        self._producer.set_sasl_credentials(user, password)
 
     def stop(self) -> None:
         """Stop sending new records. Queued records are still delivered."""
@@ -100,7 +116,7 @@ class Stream(threading.Thread):
                 return
             ticket = self.history.sent((key, value))
             self._send(key, value, partial(self._on_report, ticket))
-            if count % _PACE_EVERY == 0:
+            if count % self.PACE_EVERY == 0:
                 self._serve_until(started + count / self._rate)
 
     def _serve_until(self, moment: float) -> None:
@@ -131,9 +147,11 @@ class Stream(threading.Thread):
             self.first_ack_after[partition] = time.monotonic() - self._marked_at
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, config: dict[str, str]) -> None:
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, config: dict[str, str], login: Login = NO_LOGIN
+) -> None:
     """Create a topic with replication factor 3. Raises KafkaException."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    admin = AdminClient({**login, "bootstrap.servers": bootstrap, "log_level": 2})
     wanted = NewTopic(topic, partitions, REPLICATION_FACTOR, config=config)
     for created in admin.create_topics([wanted]).values():
         created.result(ADMIN_SECONDS)
@@ -150,6 +168,7 @@ def read_back(
     partitions: int,
     on_progress: Callable[[int, int], None],
     content: Callable[[Message], Payload] = key_and_value,
+    login: Login = NO_LOGIN,
 ) -> Reading:
     """Read all committed records of the topic below the high watermarks with an unmodified consumer.
 
@@ -158,6 +177,7 @@ def read_back(
     """
     consumer = Consumer(
         {
+            **login,
             "bootstrap.servers": bootstrap,
             "group.id": "quickstart",
             "enable.auto.commit": False,
