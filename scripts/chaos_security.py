@@ -128,7 +128,7 @@ class Visitor(Stream):
         if late > 0:
             place = f"{message.topic()}-{message.partition()} at offset {message.offset()}"
             allowed = PROPAGATION_SECONDS + late
-            self.trespasses.append(f"wrote to {place}, {allowed:.1f} s after the removal")
+            self.trespasses.append(f"to {place}, {allowed:.1f} s after the removal")
 
 
 class Changes:
@@ -207,8 +207,9 @@ class Changes:
         counts = ", ".join(f"{count} × {kind}" for kind, count in sorted(self._counts.items()))
         refused = f"{self._visitor.denied:,} records of {SECOND_USER} were refused"
         self._display.say(f"changes: {counts}; {refused}")
-        for trespass in self._visitor.trespasses:
-            self._display.say(f"FAILED: {SECOND_USER} {trespass}")
+        if trespasses := self._visitor.trespasses:
+            text = f"{len(trespasses):,} records without a right, first"
+            self._display.say(f"FAILED: {SECOND_USER} wrote {text} {trespasses[0]}")
         for problem in self._problems:
             self._display.say(f"FAILED: {problem}")
 

@@ -88,6 +88,19 @@ def test_chaos_script_reports_acknowledged_records_and_leaves_no_process(
     assert processes_of(project) == []
 
 
+def test_chaos_script_changes_certificates_passwords_and_rights(
+    project: Path, terminal: Terminal
+) -> None:
+    words = ["--secure", "--seconds", "1.5", "--seed", "39303", "--coordination", "leaders"]
+    running = run("chaos", project, terminal, *words)
+    assert running.wait(180) == 0, terminal.text
+    terminal.wait_for("records of bob were refused")
+    for change in ("certificate", "granted", "password", "removed"):
+        assert re.search(f"[1-9] × {change}", terminal.text), terminal.text
+    assert terminal.text.count("no acknowledged record was lost, the order was kept") == 2
+    assert processes_of(project) == []
+
+
 def test_quickstart_ends_quietly_when_it_is_interrupted(project: Path, terminal: Terminal) -> None:
     running = run("quickstart", project, terminal)
     terminal.wait_for("kill: SIGKILL to broker")
@@ -105,6 +118,7 @@ def test_quickstart_ends_quietly_when_it_is_interrupted(project: Path, terminal:
         ("chaos", ["--seconds", "0"], 2, "must be more than 0 seconds"),
         ("chaos", ["--seconds", "nan"], 2, "must be more than 0 seconds"),
         ("chaos", ["--coordination", "nobody"], 2, "argument --coordination: invalid choice"),
+        ("chaos", ["--secure", "--transactions"], 2, "not allowed with argument --secure"),
     ],
 )
 def test_script_refuses_invalid_arguments(
