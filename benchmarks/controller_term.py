@@ -34,7 +34,7 @@ from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.tools.cli.processes.broker_process import relax_garbage_collector
+from minikafka.tools.cli.foreground.broker_process import relax_garbage_collector
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.nodes.faults import Faults
 

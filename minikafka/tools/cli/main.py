@@ -38,15 +38,15 @@ _COMMANDS: Final = {
     "resume": Entry("processes.signals", "Let a paused broker, or ZooKeeper, continue."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
-    "broker": Entry("processes.broker", "Run one broker in the foreground."),
+    "broker": Entry("foreground.broker", "Run one broker in the foreground."),
     "init-secret": Entry(
-        "processes.init_secret", "Make the file that a broker needs beside Kafka's own file."
+        "foreground.init_secret", "Make the file that a broker needs beside Kafka's own file."
     ),
     "check-kafka-data": Entry(
-        "processes.check_kafka_data", "Check Apache Kafka's directories before a takeover."
+        "foreground.check_kafka_data", "Check Apache Kafka's directories before a takeover."
     ),
     "zookeeper": Entry(
-        "processes.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
+        "foreground.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
     "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
     "topics": Entry("topics", "Create, list, describe, alter and delete topics."),

@@ -16,7 +16,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
 from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.loop import run_seeded
-from minikafka.tools.cli.processes import broker_process
+from minikafka.tools.cli.foreground import broker_process
 
 HOUR_MS = 3_600_000
 OFFSETS = {1: 0, 2: 120_000, 3: -5 * HOUR_MS, 4: 5 * HOUR_MS}

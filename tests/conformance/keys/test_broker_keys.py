@@ -22,7 +22,7 @@ from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.control_plane import MemoryControlPlane
 from minikafka.simulation.loop import run_seeded
 from minikafka.storage.log.log import Log
-from minikafka.tools.cli.processes import broker_process
+from minikafka.tools.cli.foreground import broker_process
 
 pytestmark = pytest.mark.usefixtures("each_mode")
 T0 = TopicPartition("t", 0)
@@ -58,7 +58,7 @@ def test_metrics_page_is_served_unless_it_is_disabled(
     serve = MemoryControlPlane.serve
 
     async def watched(*arguments: Any) -> Any:
-        pages.append(arguments[-1])
+        pages.append(arguments[4])
         return await serve(*arguments)
 
     monkeypatch.setattr(MemoryControlPlane, "serve", watched)

@@ -28,7 +28,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.runtime.transport import SocketTransport
-from minikafka.tools.cli.processes import broker_process
+from minikafka.tools.cli.foreground import broker_process
 from minikafka.tools.cluster.ports import free_ports
 from minikafka.zookeeper.client.client import ZooKeeperClient
 from minikafka.zookeeper.nodes import layout

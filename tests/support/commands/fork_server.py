@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Final, TypedDict
 
 from minikafka.runtime.descriptors import close_all_but
+from minikafka.tools.cli.foreground.broker import no_certificates, no_client_of_aiokafka
 from minikafka.tools.cli.main import _COMMANDS
-from minikafka.tools.cli.processes.broker import no_certificates, no_client_of_aiokafka
 
 BROKER: Final = "broker"
 COLD: Final = (BROKER, "zookeeper", "pipeline")
@@ -56,7 +56,7 @@ def main() -> None:
 def import_broker() -> None:
     """Import what `minikafka broker` imports, in the same way."""
     with no_certificates(), no_client_of_aiokafka():
-        importlib.import_module("minikafka.tools.cli.processes.broker_process")
+        importlib.import_module("minikafka.tools.cli.foreground.broker_process")
 
 
 def import_commands() -> None:

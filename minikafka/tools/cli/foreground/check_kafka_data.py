@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-import minikafka.tools.cli.processes.kafka_data as kafka_data
+import minikafka.tools.cli.foreground.kafka_data as kafka_data
 import minikafka.tools.cli.terminal.columns as columns
 import minikafka.tools.cli.terminal.progress as displays
 from minikafka.runtime.clock import SystemClock

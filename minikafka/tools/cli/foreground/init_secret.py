@@ -10,7 +10,7 @@ import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.runtime.clock import SystemRng
-from minikafka.tools.cli.processes.broker_file import OWN_FILE
+from minikafka.tools.cli.foreground.broker_file import OWN_FILE
 from minikafka.tools.cli.terminal.echo import echo
 
 _SECRET_BYTES: Final = 32

@@ -11,7 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from click.testing import CliRunner, Result
 
-from minikafka.tools.cli.processes.check_kafka_data import check_kafka_data
+from minikafka.tools.cli.foreground.check_kafka_data import check_kafka_data
 
 META = "#\nversion=0\nbroker.id=1\ncluster.id=abc\n"
 

@@ -165,8 +165,8 @@ def test_server_with_a_parent_that_has_ended_does_not_run(tmp_path, servers):
 def test_imports_of_the_server_leave_out_what_it_does_not_need():
     code = """
 import sys
-import minikafka.tools.cli.main, minikafka.tools.cli.processes.zookeeper
-import minikafka.tools.cli.processes.zookeeper_process
+import minikafka.tools.cli.main, minikafka.tools.cli.foreground.zookeeper
+import minikafka.tools.cli.foreground.zookeeper_process
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from minikafka.tools.cli.processes.broker import CERTIFICATES, no_certificates
+from minikafka.tools.cli.foreground.broker import CERTIFICATES, no_certificates
 
 
 def test_openssl_finds_no_certificates_until_the_import_has_ended(
@@ -27,8 +27,8 @@ def test_openssl_finds_no_certificates_until_the_import_has_ended(
 
 def test_broker_imports_neither_the_client_of_aiokafka_nor_the_modes() -> None:
     program = (
-        "import sys; from minikafka.tools.cli.processes.broker import no_client_of_aiokafka as only_reader\n"
-        "with only_reader(): import minikafka.tools.cli.processes.broker_process as process\n"
+        "import sys; from minikafka.tools.cli.foreground.broker import no_client_of_aiokafka as only_reader\n"
+        "with only_reader(): import minikafka.tools.cli.foreground.broker_process as process\n"
         "print(process.BrokerServer.__name__, *sys.modules)\n"
         "import aiokafka; print(aiokafka.AIOKafkaConsumer)"
     )

@@ -40,7 +40,7 @@ from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file
-from minikafka.tools.cli.processes.broker_file import BrokerFile, load
+from minikafka.tools.cli.foreground.broker_file import BrokerFile, load
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
 from minikafka.tools.cluster.launch.tls_check import check_tls
 from minikafka.tools.cluster.zookeeper.access import access_of

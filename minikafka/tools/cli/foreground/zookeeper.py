@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-import minikafka.tools.cli.processes.zookeeper_process as zookeeper_process
+import minikafka.tools.cli.foreground.zookeeper_process as zookeeper_process
 from minikafka.tools.cli.lazy import import_at_once
 
 _TICK_MS = 2000

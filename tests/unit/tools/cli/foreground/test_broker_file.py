@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.base.errors import ConfigError
-from minikafka.tools.cli.processes.broker_file import BrokerFile, load
-from minikafka.tools.cli.processes.broker_process import warn_about
-from minikafka.tools.cli.processes.init_secret import init_secret
+from minikafka.tools.cli.foreground.broker_file import BrokerFile, load
+from minikafka.tools.cli.foreground.broker_process import warn_about
+from minikafka.tools.cli.foreground.init_secret import init_secret
 
 NEEDED = "zookeeper.connect=h:2181\n"
 

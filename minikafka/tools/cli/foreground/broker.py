@@ -32,7 +32,7 @@ def broker(config: str, parent: int | None) -> None:
     import_at_once()
     with no_certificates(), no_client_of_aiokafka():
         # The import belongs here: see these two functions.
-        from minikafka.tools.cli.processes.broker_process import run_broker
+        from minikafka.tools.cli.foreground.broker_process import run_broker
 
     run_broker(config, parent)
 

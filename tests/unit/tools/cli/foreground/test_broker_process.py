@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.base.config.authorizer import AUTHORIZER
 from minikafka.base.errors import ConfigError
-from minikafka.tools.cli.processes.broker_process import load, warn_about
+from minikafka.tools.cli.foreground.broker_process import load, warn_about
 
 KEYS = (
     "broker.id = 1",

@@ -12,7 +12,7 @@ import pytest
 from support.security.certificates import PASSWORD, Authority
 
 from minikafka.base.errors import ConfigError
-from minikafka.tools.cli.processes import broker_process
+from minikafka.tools.cli.foreground import broker_process
 
 LISTENER: Final = "listener.name.sasl_ssl."
 JAAS: Final = f"{LISTENER}plain.sasl.jaas.config"

@@ -1,0 +1,1 @@
+"""The commands that run one broker or one ZooKeeper server in the foreground, and that prepare its files."""
