@@ -1,21 +1,19 @@
 """The ACLs in ZooKeeper: following their changes, and altering them by compare-and-set.
 
 A broker reads the ACLs of a pattern when a notification names the pattern, and all ACLs after it was disconnected.
-Invariants: the watch is set before the names of the notifications are read, and the names are read before the ACLs, so
-that no change is missed. Reads and writes of ACLs are applied one at a time, so that no older ACLs replace newer ones.
+Invariant: reads and writes of ACLs are applied one at a time, so that no older ACLs replace newer ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
 from minikafka.base.errors import (
     BadVersion,
-    Closed,
-    CoordinationError,
     ErrorCode,
     KafkaError,
     MultiFailed,
@@ -23,9 +21,10 @@ from minikafka.base.errors import (
     NoNode,
     OutcomeUnknown,
 )
-from minikafka.base.ports import Delete, WatchKind, WatchSignal, Znode
+from minikafka.base.ports import Delete, Znode
 from minikafka.broker.capabilities import AclListener
 from minikafka.broker.modes.zookeeper.lost_answers import read_back
+from minikafka.broker.modes.zookeeper.notifications import Notifications
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.security.acls import AclBinding, AclEntry, PatternType, ResourcePattern
 from minikafka.zookeeper.nodes import acls
@@ -33,10 +32,6 @@ from minikafka.zookeeper.nodes.reader import get_one
 
 logger = logging.getLogger(__name__)
 
-KEPT_MS: Final = 15 * 60_000
-"""Time after which a notification is deleted, as in Kafka."""
-_PURGED_AT_ONCE: Final = 500
-_RETRY_MS: Final = 200
 _ATTEMPTS: Final = 11
 """Compare-and-set attempts on one node before giving up, as in Kafka."""
 _BACKOFF_MS: Final = 100
@@ -57,11 +52,21 @@ class ZooKeeperAcls:
         self._listener = listener
         for path in acls.parents():
             await self._zookeeper.ensure(path)
-        followers = [_Follower(self._ports, listener, kind, self._applying) for kind in acls.KINDS]
-        for follower in followers:
-            self._ports.tasks.spawn(follower.run(), "acl-changes")
-        for follower in followers:
-            await follower.has_started.wait()
+        followed = [self._notifications(listener, kind) for kind in acls.KINDS]
+        for notifications in followed:
+            self._ports.tasks.spawn(notifications.run(), "acl-changes")
+        for notifications in followed:
+            await notifications.has_started.wait()
+
+    def _notifications(self, listener: AclListener, kind: PatternType) -> Notifications:
+        return Notifications(
+            self._zookeeper,
+            self._ports.clock,
+            acls.CHANGES[kind],
+            _Reader(self._ports, listener, kind),
+            partial(acls.removal, kind),
+            self._applying,
+        )
 
     async def alter(self, pattern: ResourcePattern, change: Change) -> None:
         async with self._applying:
@@ -105,75 +110,27 @@ class ZooKeeperAcls:
         return True
 
 
-class _Follower:
-    """Passes the ACLs of one kind of patterns to the listener, whenever they change."""
+class _Reader:
+    """Passes the ACLs of one kind of patterns to the listener."""
 
-    def __init__(
-        self, ports: Ports, listener: AclListener, kind: PatternType, applying: asyncio.Lock
-    ) -> None:
+    def __init__(self, ports: Ports, listener: AclListener, kind: PatternType) -> None:
         self._zookeeper = ports.zookeeper
-        self._clock = ports.clock
         self._faults = ports.faults
         self._listener = listener
         self._kind = kind
-        self._applying = applying
-        self._applied: dict[str, int] = {}
-        """Name of each notification → this broker's monotonic time at which it applied the notification."""
-        self.has_started = asyncio.Event()
 
-    async def run(self) -> None:
-        """Follow the changes until the session is closed."""
-        signal = WatchSignal.RESYNC
-        while True:
-            try:
-                signal = await self._follow(signal)
-            except Closed:
-                return
-            except CoordinationError as error:
-                logger.info("changes of ACLs cannot be read: %s %s", type(error).__name__, error)
-                signal = WatchSignal.RESYNC
-                await self._clock.sleep(_RETRY_MS)
-                await self._zookeeper.connected()
+    async def read_all(self, new: Sequence[str]) -> Collection[str]:
+        """Pass all ACLs."""
+        found = await acls.read_all(self._zookeeper, self._kind, self._faults)
+        self._listener.replace(self._kind, found)
+        return new
 
-    async def _follow(self, signal: WatchSignal) -> WatchSignal:
-        """Apply the changes, then wait for the next watch signal and return that signal.
-
-        `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. Then all
-        ACLs are read, because notifications may have been created and deleted in between.
-        """
-        directory = acls.CHANGES[self._kind]
-        watch = self._zookeeper.watch(WatchKind.CHILDREN, directory)
-        names, _ = await self._zookeeper.children(directory, watch=True)
-        async with self._applying:
-            if signal is WatchSignal.RESYNC or not await self._apply(names):
-                self._listener.replace(
-                    self._kind, await acls.read_all(self._zookeeper, self._kind, self._faults)
-                )
-        now = self._clock.now()
-        self._applied = {name: self._applied.get(name, now) for name in names}
-        self.has_started.set()
-        await self._purge()
-        return await watch.wait()
-
-    async def _apply(self, names: Sequence[str]) -> bool:
-        """Apply the new notifications among these. Return False if one does not tell which pattern has changed."""
-        new = [name for name in names if name not in self._applied]
+    async def read_changed(self, new: Sequence[str]) -> Collection[str]:
+        """Pass the ACLs of the patterns that these notifications name; all if one of them is not readable."""
         patterns = await acls.read_changes(self._zookeeper, self._kind, new, self._faults)
         if patterns is None:
-            return False
+            return await self.read_all(new)
         changed = await acls.read(self._zookeeper, patterns, self._faults)
         for pattern, entries in changed.items():
             self._listener.update(pattern, entries)
-        return True
-
-    async def _purge(self) -> None:
-        """Delete notifications that were applied more than `KEPT_MS` ago. Every broker does so, and one succeeds."""
-        oldest = self._clock.now() - KEPT_MS
-        old = [name for name, applied in self._applied.items() if applied < oldest]
-        if not old:
-            return
-        removals = [acls.removal(self._kind, name) for name in old[:_PURGED_AT_ONCE]]
-        try:
-            await self._zookeeper.multi(removals)
-        except MultiFailed as failed:
-            logger.debug("old notifications of changed ACLs are not deleted: %s", failed)
+        return new

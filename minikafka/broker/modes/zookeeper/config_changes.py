@@ -1,41 +1,28 @@
-"""Change notifications under `/config/changes`, read by every broker (R71).
+"""Changes of settings, credentials and quotas, which notifications under `/config/changes` name (R71).
 
-A notification names the entity whose settings were written, but does not contain the settings. Each broker reads
-the settings from the entity's node. Invariants: the watch is set before the names of the notifications are read, and
-the names are read before the settings, so that no change is missed. A notification that could not be applied is
-read again.
+Each broker reads what has changed from the node of the entity.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Protocol
 
-from minikafka.base.errors import Closed, CoordinationError, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import (
     Check,
     Clock,
     MultiOp,
     Tasks,
-    WatchKind,
-    WatchSignal,
     Znode,
     ZooKeeper,
 )
 from minikafka.broker.capabilities import ConfigListener
+from minikafka.broker.modes.zookeeper.notifications import Notifications
 from minikafka.security.quotas import QuotaEntity
 from minikafka.zookeeper.nodes import configs, layout
 from minikafka.zookeeper.nodes.faults import Faults
 
-logger = logging.getLogger(__name__)
-
-KEPT_MS: Final = 15 * 60_000
-"""Time after which a notification is deleted, the same as Kafka's `DefaultChangeExpirationMs`."""
-_PURGED_AT_ONCE: Final = 500
-_RETRY_MS: Final = 200
 USERS_AT_ONCE: Final = 50
 """Users whose nodes are read and decoded in one turn of the event loop, which takes about 1 ms."""
 _UNCLEAN: Final = "unclean.leader.election.enable"
@@ -81,7 +68,6 @@ class ZooKeeperConfigChanges:
         faults: Faults,
     ) -> None:
         self._zookeeper = zookeeper
-        self._clock = clock
         self._tasks = tasks
         self._listener = listener
         self._writes = writes
@@ -91,80 +77,43 @@ class ZooKeeperConfigChanges:
         """Nodes of the users that the listener knows, so that it learns of removed users after a disconnection."""
         self._owners: set[configs.Entity] = set()
         """The other entities whose quotas the listener knows."""
-        self._applied: dict[str, int] = {}
-        """Name of each notification -> this broker's monotonic time at which it applied the notification.
-
-        The age of a notification is not computed from its creation time: that is a time of ZooKeeper's wall clock. A
-        broker with a clock that is ahead would delete notifications before other brokers have read them.
-        """
-        self._applying = asyncio.Lock()
-        self._has_started = asyncio.Event()
+        self._notifications = Notifications(
+            zookeeper, clock, layout.CONFIG_CHANGES, self, configs.removal
+        )
+        self._notifications.may_delete = writes.acts_on_changes
+        self._notifications.delete = writes.purge
 
     async def start(self) -> None:
         """Start following the notifications; return when the current settings have been applied."""
-        self._tasks.spawn(self._run(), "config-changes")
-        await self._has_started.wait()
-
-    async def _run(self) -> None:
-        signal = WatchSignal.RESYNC
-        while True:
-            try:
-                signal = await self._follow(signal)
-            except Closed:
-                return
-            except CoordinationError as error:
-                logger.info(
-                    "changes of settings cannot be read: %s %s", type(error).__name__, error
-                )
-                signal = WatchSignal.RESYNC
-                await self._clock.sleep(_RETRY_MS)
-                await self._zookeeper.connected()
-
-    async def _follow(self, signal: WatchSignal) -> WatchSignal:
-        """Apply the new notifications, then wait for the next watch signal and return that signal.
-
-        `signal`: the signal that the previous call returned; RESYNC for the first call and after an error. If it
-        is RESYNC, apply all settings before the notifications.
-        """
-        watch = self._zookeeper.watch(WatchKind.CHILDREN, layout.CONFIG_CHANGES)
-        names, _ = await self._zookeeper.children(layout.CONFIG_CHANGES, watch=True)
-        if signal is WatchSignal.RESYNC:
-            # Notifications may have been created and deleted before this broker could read them.
-            async with self._applying:
-                await self._read_broker_settings()
-                await self._listener.topics_configured(None)
-                await self._read_all_users()
-        await self._apply(names)
-        self._has_started.set()
-        await self._purge()
-        return await watch.wait()
+        self._tasks.spawn(self._notifications.run(), "config-changes")
+        await self._notifications.has_started.wait()
 
     async def apply_now(self) -> None:
         """Apply all notifications that exist now. Raises CoordinationError."""
-        names, _ = await self._zookeeper.children(layout.CONFIG_CHANGES)
-        await self._apply(names)
+        await self._notifications.apply_now()
 
-    async def _apply(self, names: Sequence[str]) -> None:
-        async with self._applying:
-            new = await configs.read_changes(
-                self._zookeeper,
-                (name for name in names if name not in self._applied),
-                self._faults,
-            )
-            changed = {entity for entity in new.values() if entity is not None}
-            topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
-            if topics:
-                await self._listener.topics_configured(topics)
-                await self._report_unclean(topics)
-            if changed.intersection(self._own_entities):
-                await self._read_broker_settings()
-            await self._read_users(entity.name for entity in changed if _is_user(entity))
-            await self._read_quotas(
-                entity for entity in changed if configs.has_quotas(entity) and not _is_user(entity)
-            )
-            left = self._applied.keys() & set(names)
-            self._applied = {name: self._applied[name] for name in left}
-            self._applied.update(dict.fromkeys(new, self._clock.now()))
+    async def read_all(self, new: Sequence[str]) -> Collection[str]:
+        """Apply all settings, and then the notifications, which may report an unclean election."""
+        await self._read_broker_settings()
+        await self._listener.topics_configured(None)
+        await self._read_all_users()
+        return await self.read_changed(new)
+
+    async def read_changed(self, new: Sequence[str]) -> Collection[str]:
+        """Apply the settings of the entities that these notifications name."""
+        found = await configs.read_changes(self._zookeeper, new, self._faults)
+        changed = {entity for entity in found.values() if entity is not None}
+        topics = sorted(entity.name for entity in changed if entity.kind == configs.TOPICS)
+        if topics:
+            await self._listener.topics_configured(topics)
+            await self._report_unclean(topics)
+        if changed.intersection(self._own_entities):
+            await self._read_broker_settings()
+        await self._read_users(entity.name for entity in changed if _is_user(entity))
+        await self._read_quotas(
+            entity for entity in changed if configs.has_quotas(entity) and not _is_user(entity)
+        )
+        return found.keys()
 
     async def _read_broker_settings(self) -> None:
         cluster, own = await configs.read(self._zookeeper, self._own_entities, self._faults)
@@ -212,18 +161,6 @@ class ZooKeeperConfigChanges:
         ]
         if enabled:
             self._writes.unclean_election_enabled(enabled)
-
-    async def _purge(self) -> None:
-        """Delete notifications that were applied more than `KEPT_MS` ago, if this broker acts on changes."""
-        oldest = self._clock.now() - KEPT_MS
-        old = [name for name, applied in self._applied.items() if applied < oldest]
-        old = old[:_PURGED_AT_ONCE]
-        if not old or not self._writes.acts_on_changes():
-            return
-        try:
-            await self._writes.purge([configs.removal(name) for name in old])
-        except (KafkaError, CoordinationError) as error:
-            logger.info("old notifications of changed settings are not deleted yet: %s", error)
 
 
 def _is_user(entity: configs.Entity) -> bool:

@@ -11,7 +11,8 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import KafkaError, OutcomeUnknown
 from minikafka.broker.ledger.record import NOTHING
-from minikafka.broker.modes.zookeeper.acl_store import KEPT_MS, ZooKeeperAcls
+from minikafka.broker.modes.zookeeper.acl_store import ZooKeeperAcls
+from minikafka.broker.modes.zookeeper.notifications import KEPT_MS
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.tasks import TaskRegistry

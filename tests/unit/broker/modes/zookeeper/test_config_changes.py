@@ -16,7 +16,8 @@ from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Check
 from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites
-from minikafka.broker.modes.zookeeper.config_changes import KEPT_MS, ZooKeeperConfigChanges
+from minikafka.broker.modes.zookeeper.config_changes import ZooKeeperConfigChanges
+from minikafka.broker.modes.zookeeper.notifications import KEPT_MS
 from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig

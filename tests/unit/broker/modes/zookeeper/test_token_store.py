@@ -10,8 +10,9 @@ import pytest
 from support.until import until
 
 from minikafka.broker.ledger.record import NOTHING
+from minikafka.broker.modes.zookeeper.notifications import KEPT_MS
 from minikafka.broker.modes.zookeeper.ports import Ports
-from minikafka.broker.modes.zookeeper.token_store import KEPT_MS, ZooKeeperTokens
+from minikafka.broker.modes.zookeeper.token_store import ZooKeeperTokens
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.security.tokens import DelegationToken, KnownTokens
 from minikafka.simulation.clocks import LoopClock
@@ -118,7 +119,7 @@ async def test_token_that_was_removed_during_a_disconnection_is_forgotten(world:
     one, _ = world.brokers
     await one.start()
     await one.store.create(TOKEN)
-    await until(lambda: one.store._applied)
+    await until(lambda: one.store._notifications._applied)
     world.ensemble.delete(f"{tokens.TOKENS}/t-1")
     one.session.reconnect()
     await until(lambda: list(one.known) == [])
@@ -150,7 +151,7 @@ async def test_old_notifications_are_deleted(world: World, monkeypatch: pytest.M
     one, _ = world.brokers
     await one.start()
     await one.store.create(TOKEN)
-    await until(lambda: one.store._applied)
+    await until(lambda: one.store._notifications._applied)
     now = world.clock.now()
     monkeypatch.setattr(world.clock, "now", lambda: now + KEPT_MS + 1)
     await one.store.create(replace(TOKEN, id="t-2"))
