@@ -24,6 +24,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.log_offsets import LATEST
+from minikafka.client.login import Connector
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.pipelines import plot
 from minikafka.spark.pipelines.plot import Chart, Series
@@ -54,6 +55,7 @@ class LagSettings:
     """The groups to sample, the interval and the duration. A `duration_s` of 0 takes one sample.
 
     If `groups` is empty, a sample covers all groups that exist at its time. `output`: the file for the samples.
+    `connector`: how to connect to the brokers; None: in the clear, without a login.
     """
 
     servers: str
@@ -62,6 +64,7 @@ class LagSettings:
     interval_s: float = 5
     output: str | None = None
     plot: str | None = None
+    connector: Connector | None = None
 
     def check(self) -> None:
         """Raise `ConfigError` if `output` or `plot` is invalid. Called before the first sample is taken."""
@@ -117,7 +120,7 @@ async def _samples(settings: LagSettings, report: Report, name: str) -> list[dic
     clock = SystemClock()
     found: list[dict[str, Any]] = []
     rounds = int(settings.duration_s / settings.interval_s) + 1
-    async with Client(settings.servers) as client:
+    async with Client(settings.servers, connector=settings.connector) as client:
         started = clock.now()
         for number in range(rounds):
             due = started + round(1_000 * number * settings.interval_s)

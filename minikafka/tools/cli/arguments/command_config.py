@@ -1,4 +1,8 @@
-"""The file that `--command-config` names: how a command connects to brokers that encrypt or authenticate."""
+"""The file that `--command-config` names: how a command connects to brokers that encrypt or authenticate.
+
+Without the option, a command that finds its brokers in the data directory of a secure cluster uses the file of the
+administrator there.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ import minikafka.tools.cli.arguments.config_files as config_files
 T = TypeVar("T")
 
 _FILE: Final = f"{__name__}.file"
+_DEFAULT: Final = f"{__name__}.default"
 _CONNECTOR: Final = f"{__name__}.connector"
 _HINT: Final = "name a file of properties as Kafka's tools read it"
 
@@ -34,12 +39,25 @@ def command_config_file(context: click.Context | None = None) -> str | None:
     return found
 
 
+def use_by_default(file: str, context: click.Context | None = None) -> None:
+    """Let the running command, or that of `context`, connect as this file says if it has no `--command-config`."""
+    context = context or click.get_current_context(silent=True)
+    if context is not None:
+        context.meta[_DEFAULT] = file
+
+
+def _file_in_use(context: click.Context | None) -> str | None:
+    context = context or click.get_current_context(silent=True)
+    default: str | None = context.meta.get(_DEFAULT) if context else None
+    return command_config_file(context) or default
+
+
 def connector(context: click.Context | None = None) -> logins.Connector | None:
     """Return how the running command, or that of `context`, connects to brokers; None: in the clear, without login.
 
     The file is read once. Raises ConfigError, which names the file and the line.
     """
-    file = command_config_file(context)
+    file = _file_in_use(context)
     if file is None:
         return None
     meta = (context or click.get_current_context()).meta
@@ -53,7 +71,7 @@ def connector(context: click.Context | None = None) -> logins.Connector | None:
 
 def aiokafka_security() -> dict[str, Any]:
     """Return the arguments with which aiokafka connects as the running command does. Raises ConfigError."""
-    file = command_config_file()
+    file = _file_in_use(None)
     return {} if file is None else _from_file(file, client_security.aiokafka_arguments)
 
 

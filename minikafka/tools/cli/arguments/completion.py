@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 import minikafka.client as clients
 import minikafka.tools.cluster.directory as directories
 from minikafka.tools.cli.arguments.command_config import connector
-from minikafka.tools.cli.arguments.find_cluster import addresses, data_directory
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, data_directory
 
 TIMEOUT_S: Final = 1.0
 _SAFE: Final = re.compile(r"[\w.:@%+=/-]+", re.ASCII)
@@ -113,7 +113,7 @@ def _ask(ctx: click.Context, read: Read) -> Iterable[str]:
     """Return the result of `read` from the cluster that the command line names."""
 
     async def names() -> Iterable[str]:
-        servers = addresses(ctx.params.get("bootstrap"), ctx.params.get("data"))
+        servers = bootstrap_servers(ctx.params.get("bootstrap"), ctx.params.get("data"), ctx)
         made = clients.Client(servers, connector=connector(ctx))
         async with asyncio.timeout(TIMEOUT_S), made as client:
             return await read(client)

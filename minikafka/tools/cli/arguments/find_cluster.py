@@ -16,10 +16,11 @@ import minikafka.tools.cluster.directory as directories
 import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.ports as ports
 import minikafka.tools.cluster.running as running_processes
-from minikafka.base.endpoints import PLAINTEXT, Endpoint
+import minikafka.tools.cluster.secure.files as secure_files
+from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
-from minikafka.tools.cli.arguments.command_config import command_config_file
+from minikafka.tools.cli.arguments.command_config import command_config_file, use_by_default
 
 
 def data_directory(data: str | None) -> str:
@@ -45,37 +46,55 @@ def find_cluster(data: str | None) -> clusters.LocalCluster:
 
 def find_running_cluster(data: str | None) -> clusters.LocalCluster:
     """Return the cluster in `data`. Raises ClusterError if no broker is running."""
-    _record_of_running_cluster(data)
+    _running_cluster(data)
     return find_cluster(data)
 
 
-def bootstrap_servers(bootstrap: str | None, data: str | None) -> str:
+def bootstrap_servers(
+    bootstrap: str | None, data: str | None, context: click.Context | None = None
+) -> str:
     """Return `bootstrap`, else the brokers of the running cluster in `data`.
 
-    Raises ClusterError, also if the brokers in `data` demand TLS or a login, but there is no `--command-config`.
+    If the brokers in `data` demand a login, the running command, or that of `context`, connects as the administrator of
+    a secure cluster. Raises ClusterError, also if there is neither an administrator's file nor a `--command-config`.
     """
     if bootstrap:
         return bootstrap
-    record = _record_of_running_cluster(data)
-    if command_config_file() is None:
-        _check_plaintext(record.brokers[0].clients[0])
+    directory, record = _running_cluster(data)
+    if command_config_file(context) is None:
+        _choose_login(directory, record, context)
     return record.bootstrap
 
 
-def addresses(bootstrap: str | None, data: str | None) -> str:
-    """Return the same as `bootstrap_servers`, for callers that know themselves how to log in. Raises ClusterError."""
-    return bootstrap or _record_of_running_cluster(data).bootstrap
+def _choose_login(
+    directory: directories.ClusterDirectory,
+    record: directories.ClusterRecord,
+    context: click.Context | None,
+) -> None:
+    listener = record.brokers[0].clients[0]
+    admin = secure_files.SecurityFiles(directory).properties(secure_files.ADMIN)
+    if record.is_secure and admin.exists():
+        use_by_default(str(admin), context)
+    elif listener.security is not PLAINTEXT:
+        protocol = listener.security.value
+        named = f"the listener {listener.name} of the cluster has the security protocol {protocol}"
+        file = f"a file of properties with security.protocol={protocol}"
+        raise directories.ClusterError(f"{named}: name {file}", "--command-config FILE")
 
 
-def _check_plaintext(listener: Endpoint) -> None:
-    protocol = listener.security
-    if protocol is PLAINTEXT:
-        return
-    named = (
-        f"the listener {listener.name} of the cluster has the security protocol {protocol.value}"
-    )
-    file = f"a file of properties with security.protocol={protocol.value}"
-    raise directories.ClusterError(f"{named}: name {file}", "--command-config FILE")
+def plaintext_servers(bootstrap: str | None, data: str | None) -> str:
+    """Return `bootstrap`, else the brokers of the running cluster in `data`, for Spark, which cannot log in.
+
+    Raises ClusterError, also if the brokers in `data` have no listener PLAINTEXT.
+    """
+    if bootstrap:
+        return bootstrap
+    directory, record = _running_cluster(data)
+    if record.brokers[0].clients[0].security is not PLAINTEXT:
+        names = ", ".join(record.listener_names)
+        text = f"the cluster in {directory.path} has no listener PLAINTEXT, but {names}"
+        raise directories.ClusterError(f"{text}: the Spark source connects to PLAINTEXT only")
+    return record.bootstrap
 
 
 def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:
@@ -93,8 +112,10 @@ def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -
     return directories.ClusterDirectory(Path(data_directory(data))).read_existing().zookeeper
 
 
-def _record_of_running_cluster(data: str | None) -> directories.ClusterRecord:
-    """Return the content of `cluster.json` in the data directory of a running cluster.
+def _running_cluster(
+    data: str | None,
+) -> tuple[directories.ClusterDirectory, directories.ClusterRecord]:
+    """Return the data directory of a running cluster, and the content of its `cluster.json`.
 
     This function does not import the modules that can start clusters.
     Raises ClusterError if no broker has a process or uses its port. The ports are checked too, because processes
@@ -109,7 +130,7 @@ def _record_of_running_cluster(data: str | None) -> directories.ClusterRecord:
         text = f"no broker of the cluster in {directory.path} is running"
         one = f"minikafka start {record.brokers[0].id} {where} starts one"
         raise directories.ClusterError(f"{text}: minikafka up {where} starts all, {one}")
-    return record
+    return directory, record
 
 
 def where_option(data: str | None) -> str:

@@ -11,7 +11,13 @@ import click
 import minikafka.client as clients
 import minikafka.spark.pipelines.lag as pipeline
 from minikafka.base.errors import MinikafkaError
-from minikafka.tools.cli.arguments.options import groups_argument, not_blank
+from minikafka.tools.cli.arguments.command_config import connector
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
+from minikafka.tools.cli.arguments.options import (
+    command_config_option,
+    groups_argument,
+    not_blank,
+)
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.pipeline.launch import (
     Launch,
@@ -48,6 +54,7 @@ async def _require(client: clients.Client, names: Sequence[str]) -> None:
     "--output", metavar="FILE", callback=not_blank, help="Write the samples: .parquet or .jsonl."
 )
 @plot_option
+@command_config_option
 @launch_options
 def lag(
     launch: Launch,
@@ -69,7 +76,8 @@ def lag(
             plot=plot,
         )
         settings.check()
-    settings = replace(settings, servers=launch.servers())
+    servers = bootstrap_servers(launch.bootstrap, launch.data)
+    settings = replace(settings, servers=servers, connector=connector())
     if not settings.duration_s:  # with --for, a group may commit its first offset later
         run_with_client(partial(_require, names=settings.groups), settings.servers)
     launch.run(

@@ -22,7 +22,7 @@ import minikafka.spark.pipelines.session.context as contexts
 import minikafka.spark.pipelines.session.report as reports
 import minikafka.tools.cli.pipeline.output as outputs
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.tools.cli.arguments.find_cluster import addresses
+from minikafka.tools.cli.arguments.find_cluster import plaintext_servers
 from minikafka.tools.cli.arguments.options import (
     bootstrap_option,
     data_option,
@@ -63,7 +63,7 @@ class Launch:
 
     def servers(self, given: str | None = None) -> str:
         """Return the bootstrap servers: `given` if set, else from `--bootstrap` or `--data`. Raises ClusterError."""
-        return given or addresses(self.bootstrap, self.data)
+        return given or plaintext_servers(self.bootstrap, self.data)
 
     def run(
         self,

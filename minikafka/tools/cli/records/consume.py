@@ -162,10 +162,10 @@ def consume(
 
     if group is not None:
         start = _group_start(where, partition)
+        servers = bootstrap_servers(bootstrap, data)
         session = group_members.GroupReading(
             group, topics, start, until_end, count, quiet, aiokafka_security()
         )
-        servers = bootstrap_servers(bootstrap, data)
         run_with_client(
             lambda client: session.run(client, servers, show), servers, read_committed=committed
         )
