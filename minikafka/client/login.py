@@ -55,10 +55,19 @@ class LoginFailed(NotAdmitted):
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, detail)
 
 
+EXPIRED: Final = 10
+"""OpenSSL's code of a certificate that has expired (X509_V_ERR_CERT_HAS_EXPIRED)."""
+RENEWAL: Final = (
+    "`minikafka up` replaces it in a secure cluster, else replace the file of the broker"
+)
+
+
 def _tls_reason(error: ssl.SSLError) -> str:
     """Return the reason of a failed handshake, with the configuration key that mends it if there is one."""
     if isinstance(error, ssl.SSLCertVerificationError):
         message = error.verify_message.rstrip(".")
+        if error.verify_code == EXPIRED:
+            return f"the certificate of the broker is not trusted: {message}; {RENEWAL}"
         return f"the certificate of the broker is not trusted: {message} (ssl.truststore.location)"
     reason: str = getattr(error, "reason", None) or str(error)
     if reason in _NO_TLS:

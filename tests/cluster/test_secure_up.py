@@ -22,6 +22,14 @@ from support.zookeeper.bytes import Wire
 
 from minikafka.tools.cluster import ClusterError, LocalCluster
 
+CONFIG = """
+[cluster]
+brokers = 2
+port = 0
+[broker]
+group.initial.rebalance.delay.ms = 0
+offsets.topic.num.partitions = 1
+"""
 LOGIN_NEEDED = -124
 """ZooKeeper's answer to a client that has not authenticated."""
 
@@ -31,7 +39,7 @@ class SecureCluster:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        (directory / "cluster.toml").write_text("[cluster]\nbrokers = 2\nport = 0\n")
+        (directory / "cluster.toml").write_text(CONFIG)
         self.printed = self.up("--secure")
 
     def minikafka(self, *words: str) -> Ended:
@@ -171,6 +179,30 @@ def test_a_later_start_keeps_authority_users_and_passwords(secure: SecureCluster
     producer = Producer(librdkafka(secure.blocks["librdkafka"]))
     producer.produce("orders", b"again")
     assert producer.flush(30) == 0
+
+
+def test_commands_on_the_data_directory_log_in_as_the_administrator(secure: SecureCluster) -> None:
+    for words, expected in (
+        (("topics", "list"), "orders"),
+        (("consume", "orders", "--group", "tools", "-e", "-q"), "kafka-python"),
+        (("status",), secure.cluster.bootstrap),
+        (("cluster", "health"), "healthy"),
+        (("users", "list"), "alice  SCRAM-SHA-512"),
+        (("why", "--group", "tools"), "group tools has no problem"),
+        (("why", "--principal", "User:bob", "--topic", "orders"), "User:bob may not Read"),
+    ):
+        ended = secure.minikafka(*words)
+        assert expected in ended.out, (words, ended)
+    archive = secure.minikafka("pipeline", "archive", "orders", "--to", "files")
+    assert "no listener PLAINTEXT, but SASL_SSL" in archive.err, archive
+
+
+def test_keys_that_a_secure_cluster_sets_cannot_be_set(secure: SecureCluster) -> None:
+    file = secure.directory / "other.toml"
+    file.write_text('[broker]\n"super.users" = "User:bob"\n')
+    refused = secure.minikafka("up", "--config", "other.toml")
+    assert (refused.code, refused.out) == (1, "")
+    assert "super.users is set by the secure cluster itself: leave it out" in refused.err
 
 
 async def test_secure_cluster_works_without_a_controller() -> None:

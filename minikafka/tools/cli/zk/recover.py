@@ -139,6 +139,8 @@ _UNKNOWN = (
     "them: minikafka configs set KEY=VALUE --topic T{where}, minikafka configs delete retention.ms retention.bytes "
     "--topic T{where}. Topics that were compacted are compacted again",
     "settings that were changed at run time for brokers are lost: minikafka configs describe --brokers-default{where}",
+    "users with SCRAM, delegation tokens, ACLs and quotas are lost: minikafka users add, minikafka acls add, minikafka "
+    "quotas set",
     "the order of replicas is new, and with it the preferred leaders",
     "moves and deletions that were in progress are forgotten: each broker with a log of a partition is a replica, and "
     "a topic that was deleted while a broker was down may be back: minikafka topics delete T{where}",

@@ -12,6 +12,8 @@ from minikafka.base.config.listeners import Listeners
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
 
+_EXPIRED: Final = 10
+"""OpenSSL's code of a certificate that has expired (X509_V_ERR_CERT_HAS_EXPIRED)."""
 _TURNS: Final = 3
 """Times that each side continues the handshake. TLS 1.2 needs three."""
 
@@ -46,9 +48,13 @@ def _check(name: str, keys: SecurityKeys, hosts: Iterable[str]) -> None:
             _shake_hands(server, context_of(keys, server=False), host)
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or str(error)
+            rule = f"it must be for {host}, where they listen, of an authority in ssl.truststore.location"
+            if getattr(error, "verify_code", 0) == _EXPIRED:
+                rule = (
+                    "replace the expired file of ssl.keystore.location or ssl.truststore.location"
+                )
             raise ConfigError(
-                f"brokers would refuse each other's certificate on the listener {name}: {reason.rstrip('.')}; it must "
-                f"be for {host}, where they listen, of an authority in ssl.truststore.location"
+                f"brokers would refuse each other's certificate on the listener {name}: {reason.rstrip('.')}; {rule}"
             ) from error
 
 

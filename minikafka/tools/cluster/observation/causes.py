@@ -349,6 +349,8 @@ def _silent(broker: BrokerSight, commands: Commands) -> Cause:
             f"{broker.failure}"
         )
         remedy = f"check what blocks port {port}, for example a firewall"
+        if "certificate" in broker.failure:
+            remedy = "replace its certificate; `minikafka up` does so in a secure cluster"
         return Cause("control-plane-silent", text, remedy, broker.id)
     text = (
         f"broker {broker.id} runs (pid {pid}) but does not answer: {broker.failure or 'it starts'}"

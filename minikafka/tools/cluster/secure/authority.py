@@ -53,6 +53,11 @@ class Authority:
             raise ValueError("the private key needs a password") from error
 
     @property
+    def expiry(self) -> datetime:
+        """When the certificate expires. Certificates that it signs expire by then."""
+        return self.certificate.not_valid_after_utc
+
+    @property
     def key_pem(self) -> str:
         """The private key, without encryption."""
         return _pem(self._key)
@@ -65,7 +70,7 @@ class Authority:
     def issue(self, name: str, hosts: Collection[str], now: datetime) -> str:
         """Return a new private key, its certificate for these hosts, and that of the authority, as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
-        end = min(now + _BROKER_TIME, self.certificate.not_valid_after_utc)
+        end = min(now + _BROKER_TIME, self.expiry)
         made = _certificate(_name(name), self.certificate.subject, key, now, end)
         names = x509.SubjectAlternativeName(list(map(_host, hosts)))
         own = self._key.public_key()

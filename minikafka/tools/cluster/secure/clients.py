@@ -71,19 +71,19 @@ _USES: Final = {
 
 def _block(kind: str, access: ClientAccess) -> str:
     if kind == AIOKAFKA:
-        context = f"ssl.create_default_context(cafile={json.dumps(str(access.authority))})"
-        rows = {name: json.dumps(value) for name, value in _python(access).items()}
+        context = f"ssl.create_default_context(cafile={_quoted(str(access.authority))})"
+        rows = {name: _quoted(value) for name, value in _python(access).items()}
         return f"import ssl\n\n{_assignment({**rows, 'ssl_context': context})}"
     config = client_config(kind, access)
     if isinstance(config, str):
         return config
     if kind == LIBRDKAFKA:
         return "".join(f"{name}={value}\n" for name, value in config.items())
-    return _assignment({name: json.dumps(value) for name, value in config.items()})
+    return _assignment({name: _quoted(value) for name, value in config.items()})
 
 
 def _assignment(rows: dict[str, str]) -> str:
-    lines = [f"    {json.dumps(name)}: {value},\n" for name, value in rows.items()]
+    lines = [f"    {_quoted(name)}: {value},\n" for name, value in rows.items()]
     return f"config = {{\n{''.join(lines)}}}\n"
 
 
@@ -127,8 +127,13 @@ def _kafkajs(access: ClientAccess) -> str:
     return f"""\
 const {{ Kafka }} = require("kafkajs");
 const kafka = new Kafka({{
-  brokers: {json.dumps(access.servers.split(","))},
-  ssl: {{ ca: [require("fs").readFileSync({json.dumps(str(access.authority))})] }},
-  sasl: {json.dumps(sasl)},
+  brokers: {_quoted(access.servers.split(","))},
+  ssl: {{ ca: [require("fs").readFileSync({_quoted(str(access.authority))})] }},
+  sasl: {_quoted(sasl)},
 }});
 """
+
+
+def _quoted(value: object) -> str:
+    """Return a value as a literal of JSON, Python and JavaScript."""
+    return json.dumps(value, ensure_ascii=False)

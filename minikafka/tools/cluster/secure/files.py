@@ -130,7 +130,11 @@ class SecurityFiles:
         write_private(self.zookeeper, "\n".join(lines) + "\n")
 
     def _renew(self, now: datetime, expiry: datetime) -> None:
-        """Write a new certificate for the brokers. Do nothing if the key of the authority is kept elsewhere."""
+        """Write a new certificate for the brokers, and an authority if there is none.
+
+        `expiry`: of the former certificate. If the key of the authority is kept elsewhere, the former one stays until
+        it expires.
+        """
         from minikafka.tools.cluster.secure.authority import Authority
 
         if not any(file.exists() for file in (self._authority_key, self.authority, self._broker)):
@@ -142,10 +146,10 @@ class SecurityFiles:
         with _errors_name(self._authority_key, self._advice):
             key = self._authority_key.read_bytes()
             authority = Authority.load(key, self.authority.read_bytes())
-            if authority.certificate.not_valid_after_utc < now + _RENEWED:
-                end = authority.certificate.not_valid_after_utc.date()
-                raise ValueError(f"its certificate expires on {end}")
-        write_private(self._broker, authority.issue(BROKER, _HOSTS, now))
+            if authority.expiry <= now:
+                raise ValueError(f"its certificate expired on {authority.expiry.date()}")
+        if expiry < authority.expiry:
+            write_private(self._broker, authority.issue(BROKER, _HOSTS, now))
 
     @property
     def _advice(self) -> str:

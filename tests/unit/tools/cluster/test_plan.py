@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -424,3 +425,46 @@ def test_free_ports_for_plaintext_move_the_other_listeners_too() -> None:
         moved = planned(before, port=0)
     assert moved.listener_names == ("PLAINTEXT", "SSL")
     assert not {*ports(moved), *ports_of("SSL", moved)} & {*ports(before), *ports_of("SSL", before)}
+
+
+def secure_plan(
+    text: str = "", before: ClusterRecord | None = None, *, is_secure: bool = True, **request: Any
+) -> ClusterRecord:
+    """Return the plan of a secure cluster for the text of a configuration file."""
+    config = ClusterConfig.parse(text)
+    wanted = LaunchRequest(
+        request.pop("brokers", None),
+        request.pop("port", None),
+        config,
+        config.zookeeper,
+        None,
+        is_secure=is_secure,
+        **request,
+    )
+    return plan(before, wanted, RNG).record
+
+
+def test_secure_cluster_has_one_listener_on_the_ports_of_the_cluster() -> None:
+    first = free_row(3)
+    record = secure_plan(f"[cluster]\nport = {first}")
+    assert record.listener_names == ("SASL_SSL",)
+    assert ports_of("SASL_SSL", record) == [first, first + 1, first + 2]
+    assert secure_plan("", record, is_secure=False).brokers == record.brokers
+    moved = secure_plan("", record, port=first + 100, is_secure=False)
+    assert ports_of("SASL_SSL", moved)[0] == first + 100
+    assert moved.is_secure
+
+
+def test_what_a_secure_cluster_cannot_have_is_refused() -> None:
+    with pytest.raises(ClusterError, match="was started without --secure and stays") as caught:
+        secure_plan(before=planned(brokers=1))
+    assert caught.value.hint.startswith("--data OTHER_DIR")
+    with pytest.raises(ConfigError, match=r"\[listeners\] cannot be set in a secure cluster"):
+        secure_plan("[listeners]\nSSL = 0")
+    with pytest.raises(ConfigError, match=r"\[listeners\] cannot be set in a secure cluster"):
+        secure_plan(listeners={"SSL": 0})
+    for wanted in ("managed", "h:2181"):
+        with pytest.raises(ConfigError, match=f"must be embedded in .*, got {wanted}"):
+            secure_plan(f'[zookeeper]\nconnect = "{wanted}"')
+    with pytest.raises(ClusterError, match=r"choose another cluster\.metrics\.port or cluster\.p"):
+        secure_plan("[cluster]\nport = 20_000\nmetrics.port = 20_000")
