@@ -89,6 +89,11 @@ class Connection(asyncio.BufferedProtocol):
         self.descriptor = transport.get_extra_info("socket").fileno()
         transport.set_write_buffer_limits(high=1 << 30)
 
+    async def open(self) -> None:
+        """Connect to the broker."""
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: self, self.load.host, self.load.port)
+
     def start(self) -> None:
         """Send the first requests. Each response then triggers the next request."""
         self.unsent = self.unanswered = self.load.total
@@ -169,14 +174,19 @@ class Connection(asyncio.BufferedProtocol):
             self.finished.set_exception(error or LoadError("the server closed the connection"))
 
 
-async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
+async def run(
+    loads: Sequence[Load],
+    *,
+    seconds_max: float = 120.0,
+    new_connection: Callable[[Load, asyncio.Future[None]], Connection] = Connection,
+) -> Result:
     """Run the loads in parallel until all have ended. Raises LoadError, OSError, TimeoutError."""
     loop = asyncio.get_running_loop()
     connections = []
     try:
         for load in loads:
-            made = Connection(load, loop.create_future())
-            await loop.create_connection(_giving(made), load.host, load.port)
+            made = new_connection(load, loop.create_future())
+            await made.open()
             connections.append(made)
         started = perf_counter_ns()
         for connection in connections:
@@ -191,7 +201,3 @@ async def run(loads: Sequence[Load], *, seconds_max: float = 120.0) -> Result:
     latencies = sorted(pair for connection in connections for pair in connection.latencies)
     total = sum(load.total for load in loads)
     return Result(total, sum(item.sent_bytes for item in connections), seconds, latencies)
-
-
-def _giving(connection: Connection) -> Callable[[], Connection]:
-    return lambda: connection

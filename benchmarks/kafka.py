@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Any, NamedTuple
@@ -108,12 +108,17 @@ def produce_loads(
     return loads
 
 
+Secure = Callable[[socket.socket], Any]
+"""A function that encrypts a new connection and logs in, and returns an object with the methods of the socket."""
+
+
 class Session:
     """A blocking connection with one request at a time."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, host: str, port: int, secure: Secure | None = None) -> None:
+        plain = socket.create_connection((host, port), timeout=30)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = plain if secure is None else secure(plain)
 
     def __enter__(self) -> Session:
         return self
@@ -232,9 +237,9 @@ def create_topic(bootstrap: tuple[str, int], topic: str, partitions: int) -> lis
     return leaders
 
 
-def end_offset(leader: Leader, topic: str) -> int:
+def end_offset(leader: Leader, topic: str, secure: Secure | None = None) -> int:
     """Return the partition's high watermark; -1 if the broker does not lead the partition."""
-    with Session(leader.host, leader.port) as session:
+    with Session(leader.host, leader.port, secure) as session:
         partition = {"partition_index": leader.partition, "timestamp": -1}
         answer = session.ask(
             LIST_OFFSETS, 1, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}]

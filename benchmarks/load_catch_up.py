@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from struct import Struct
 from time import perf_counter
 from typing import NamedTuple
 
 from benchmarks import closed_loop
 from benchmarks.closed_loop import LoadError
-from benchmarks.kafka import LENGTH, Leader, Session, end_offset, fetch_request, produce_loads
+from benchmarks.kafka import (
+    LENGTH,
+    Leader,
+    Secure,
+    Session,
+    end_offset,
+    fetch_request,
+    produce_loads,
+)
 from benchmarks.load_end_to_end import next_offset
 
 FETCH_BYTES = 8 << 20
@@ -43,23 +51,23 @@ async def fill(topic: str, leaders: Sequence[Leader], scale: float) -> None:
     await asyncio.get_running_loop().run_in_executor(None, os.sync)
 
 
-def run(topic: str, leaders: Sequence[Leader]) -> CatchUp:
+def run(topic: str, leaders: Sequence[Leader], secure: Secure | None = None) -> CatchUp:
     """Read every partition from its beginning to its current high watermark. Raises LoadError."""
-    ends = [end_offset(leader, topic) for leader in leaders]
+    ends = [end_offset(leader, topic, secure) for leader in leaders]
     started = perf_counter()
     with ThreadPoolExecutor(len(leaders)) as threads:
-        read = list(threads.map(_read, [topic] * len(leaders), leaders, ends))
+        read = list(threads.map(partial(_read, topic, secure=secure), leaders, ends))
     return CatchUp(sum(ends), sum(read), perf_counter() - started)
 
 
-def _read(topic: str, leader: Leader, end: int) -> int:
+def _read(topic: str, leader: Leader, end: int, secure: Secure | None) -> int:
     """Read the records below offset `end`, and return their size in bytes."""
     buffer = bytearray(2 * FETCH_BYTES)
     view = memoryview(buffer)
     head = 4 + 4 + 2 + 4 + 4 + 2 + len(topic.encode()) + 4
     partition = Struct(">ihqqqi")
     offset = total = 0
-    with Session(leader.host, leader.port) as session:
+    with Session(leader.host, leader.port, secure) as session:
         while offset < end:
             session.socket.sendall(
                 fetch_request(
@@ -83,11 +91,15 @@ def _read(topic: str, leader: Leader, end: int) -> int:
 
 def _receive(session: Session, view: memoryview) -> int:
     """Receive one frame. Write its content after the length field to `view`, and return the content's size."""
-    size: int = LENGTH.unpack(session.socket.recv(4, socket.MSG_WAITALL))[0]
-    filled = 0
-    while filled < size:
-        count = session.socket.recv_into(view[filled:size])
+    _fill(session, view[: LENGTH.size])
+    size: int = LENGTH.unpack_from(view)[0]
+    _fill(session, view[:size])
+    return size
+
+
+def _fill(session: Session, view: memoryview) -> None:
+    while view:
+        count = session.socket.recv_into(view)
         if not count:
             raise LoadError("the server closed the connection")
-        filled += count
-    return size
+        view = view[count:]

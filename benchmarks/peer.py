@@ -43,6 +43,7 @@ Address = tuple[str, int]
 JARS: Final = "MINIKAFKA_KAFKA_JARS"
 BROKERS: Final = (1, 2, 3)
 HOST: Final = "127.0.0.1"
+PLAINTEXT: Final = "PLAINTEXT"
 KEYS: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": 6_000,
     "min.insync.replicas": 2,
@@ -100,7 +101,10 @@ class Cluster(Protocol):
 
     @property
     def ports(self) -> Mapping[int, int]:
-        """The port of each broker, by broker id."""
+        """The port of each broker's listener PLAINTEXT, by broker id."""
+
+    def ports_of(self, listener: str) -> Mapping[int, int]:
+        """Return the port of each broker's listener with this name, by broker id."""
 
     async def start(self) -> None:
         """Start all processes, without waiting until the brokers serve requests."""
@@ -119,18 +123,23 @@ class Cluster(Protocol):
 
 
 class Minikafka:
-    """A minikafka cluster."""
+    """A minikafka cluster. `listener`: the name of a second listener, next to PLAINTEXT."""
 
     name = "minikafka"
 
-    def __init__(self, settings: Mapping[str, object] = KEYS) -> None:
+    def __init__(self, settings: Mapping[str, object] = KEYS, listener: str | None = None) -> None:
         config = {**settings, "minikafka.records.check.enable": False}
         # A mapping would be combined with the defaults of LocalCluster, which differ from Kafka's.
-        self._cluster = LocalCluster(len(BROKERS), config=ClusterConfig(port=0, broker=config))
+        own = ClusterConfig(port=0, broker=config)
+        listeners = {} if listener is None else {listener: 0}
+        self._cluster = LocalCluster(len(BROKERS), config=own, port=0, listeners=listeners)
 
     @property
     def ports(self) -> Mapping[int, int]:
-        return {broker.id: broker.port for broker in self._cluster.record.brokers}
+        return self.ports_of(PLAINTEXT)
+
+    def ports_of(self, listener: str) -> Mapping[int, int]:
+        return {broker.id: broker.ports[listener] for broker in self._cluster.record.brokers}
 
     async def start(self) -> None:
         await self._cluster.start()
@@ -150,18 +159,35 @@ class Minikafka:
 
 
 class ApacheKafka:
-    """A cluster of Apache Kafka brokers, started from Kafka's jars."""
+    """A cluster of Apache Kafka brokers, started from Kafka's jars. `listener`: as in `Minikafka`."""
 
     name = "Apache Kafka"
 
-    def __init__(self, jars: str, directory: Path, settings: Mapping[str, object] = KEYS) -> None:
+    def __init__(
+        self,
+        jars: str,
+        directory: Path,
+        settings: Mapping[str, object] = KEYS,
+        listener: str | None = None,
+    ) -> None:
         self._jars = jars
         self._directory = directory
         self._settings = settings
-        port, *ports = free_ports(1 + len(BROKERS), SystemRng())
+        names = (PLAINTEXT,) if listener is None else (PLAINTEXT, listener)
+        port, *ports = free_ports(1 + len(names) * len(BROKERS), SystemRng())
         self._zookeeper = ApacheZooKeeper(directory / "zookeeper", port, clock=SystemClock())
-        self.ports: Mapping[int, int] = dict(zip(BROKERS, ports, strict=True))
+        self._ports = {
+            name: dict(zip(BROKERS, ports[at :: len(names)], strict=True))
+            for at, name in enumerate(names)
+        }
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        return self.ports_of(PLAINTEXT)
+
+    def ports_of(self, listener: str) -> Mapping[int, int]:
+        return self._ports[listener]
 
     async def start(self) -> None:
         await self._zookeeper.start()
@@ -190,7 +216,9 @@ class ApacheKafka:
         keys = {
             **self._settings,
             "broker.id": broker,
-            "listeners": f"PLAINTEXT://{HOST}:{self.ports[broker]}",
+            "listeners": ",".join(
+                f"{name}://{HOST}:{ports[broker]}" for name, ports in self._ports.items()
+            ),
             "log.dirs": self._directory / f"broker-{broker}",
             "zookeeper.connect": self._zookeeper.connect,
         }
