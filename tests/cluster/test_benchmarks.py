@@ -122,6 +122,19 @@ def test_attack_benchmark_measures_memory_and_another_client_and_prints_tables(t
     assert len(rows) == (2 + 2) + (2 + 1)
 
 
+def test_attacks_of_clients_without_a_login_stay_within_their_limits(tmp_path):
+    results = tmp_path / "results.jsonl"
+    options = ["--only=TLS", "--scale=0.02", f"--json={results}"]
+
+    ran = run(*options, module="benchmarks.attack_logins")
+
+    rows = json.loads(results.read_text())["attack_logins"]
+    assert set(rows) == {"half of a TLS handshake", "no TLS", "a login byte by byte after TLS"}
+    assert all(row["connections"] == 40 and max(row["waits_s"]) > 0 for row in rows.values())
+    assert rows["no TLS"]["closed"] >= 40
+    assert ran.stdout.count("another client was served within") == 3
+
+
 def test_zookeeper_benchmark_compares_every_load_with_apache_zookeeper(tmp_path):
     results = tmp_path / "results.jsonl"
 
