@@ -8,7 +8,7 @@ control-plane request. Invariant: at most one creation of a topic is in progress
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -64,12 +64,14 @@ class AutoCreate:
             self._begin([name])
         return error
 
-    def start_all(self, names: Iterable[str]) -> Generator[None, None, dict[str, ErrorCode]]:
+    def start_all(
+        self, names: Iterable[str], record: Callable[[int], None]
+    ) -> Generator[None, None, dict[str, ErrorCode]]:
         """Start creating the topics; return topic -> error code for the client.
 
         The error codes are those of `start`. Yields after each topic, so that the caller can serve other
         connections. Creates at most `PARTITIONS_MAX` topics, the same limit as for the partitions of a
-        CreateTopics request.
+        CreateTopics request. `record(partitions)` is called for each topic whose creation begins.
         """
         errors: dict[str, ErrorCode] = {}
         taken = TakenNames(self._metadata.topics)
@@ -77,14 +79,17 @@ class AutoCreate:
             errors[name] = self._error(name, taken)
             yield
         wanted = (name for name, code in errors.items() if code == ErrorCode.LEADER_NOT_AVAILABLE)
-        self._begin(islice(wanted, PARTITIONS_MAX))
+        for name in self._begin(islice(wanted, PARTITIONS_MAX)):
+            record(self._new_topic(name).partitions)
         return errors
 
-    def _begin(self, names: Iterable[str]) -> None:
+    def _begin(self, names: Iterable[str]) -> list[str]:
+        """Begin to create the topics that are not being created yet; return them."""
         wanted = [name for name in names if name not in self._creating]
         if wanted:
             self._creating.update(wanted)
             self._tasks.spawn(self._create(wanted), "auto-create topics")
+        return wanted
 
     def _error(self, name: str, taken: TakenNames) -> ErrorCode:
         if name_error(name) or taken.colliding(name) is not None:

@@ -177,7 +177,9 @@ def _created(
                 denied[name] = _CREATE.error
             yield
     allowed = [name for name in names if name not in denied]
-    return denied | (yield from services.admin.auto_create.start_all(allowed))
+    mutations = services.quotas.mutations(client.user, context.client_id or "", strict=False)
+    started = yield from services.admin.auto_create.start_all(allowed, mutations.record)
+    return denied | started
 
 
 def _known(

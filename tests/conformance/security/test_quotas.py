@@ -449,6 +449,21 @@ def test_deleted_topics_and_added_partitions_take_from_the_same_quota() -> None:
     play(scene)
 
 
+def test_topics_created_for_a_metadata_request_take_from_the_quota_of_changes() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        await set_quota(cluster, 1, "controller_mutation_rate", user="alice")
+        alice = await User(cluster, "alice").connect()
+        wanted = [{"name": name} for name in ("a", "b")]
+        for _ in range(2):  # topics that are being created are counted once
+            got = await alice.ask(METADATA, 8, topics=wanted, allow_auto_topic_creation=True)
+            assert got.throttle_time_ms == 0
+        code, throttle_ms = await create(alice, "c", 1)
+        assert code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert 8_000 < throttle_ms <= 9_000  # 20 partitions, of which 11 were saved up
+
+    play(scene, num_partitions=10)
+
+
 # ---- metrics
 
 

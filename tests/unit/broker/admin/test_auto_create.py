@@ -50,12 +50,13 @@ async def test_controller_that_does_not_answer_is_logged_and_asked_at_the_next_r
 
 
 async def test_auto_create_returns_an_error_for_topics_that_cannot_be_created() -> None:
-    cold = Cold(config={"default.replication.factor": 5})
-    assert finished(cold.admin.auto_create.start_all(["a/b", "t"])) == {
+    cold, counted = Cold(config={"default.replication.factor": 5}), list[int]()
+    assert finished(cold.admin.auto_create.start_all(["a/b", "t"], counted.append)) == {
         "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "t": ErrorCode.INVALID_REPLICATION_FACTOR,
     }
     assert cold.tasks.running == []
+    assert counted == []
 
 
 async def test_create_topics_call_with_an_invalid_topic_name_is_refused() -> None:
@@ -67,10 +68,11 @@ async def test_one_request_auto_creates_at_most_10000_topics(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(auto_create, "PARTITIONS_MAX", 2)
-    cold = Cold()
-    steps = cold.admin.auto_create.start_all(["t1", "t2", "t3"])
+    cold, counted = Cold(config={"num.partitions": 4}), list[int]()
+    steps = cold.admin.auto_create.start_all(["t1", "t2", "t3"], counted.append)
     assert set(finished(steps).values()) == {ErrorCode.LEADER_NOT_AVAILABLE}
     await cold.until_waiting()
     cold.lead_what_is_created()
     await cold.tasks.settle()
     assert set(cold.metadata.topics) == {"t1", "t2"}
+    assert counted == [4, 4]
