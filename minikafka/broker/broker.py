@@ -215,8 +215,17 @@ class BrokerServer:
     def _new_config_updates(self) -> ConfigUpdates:
         administration, known = self.capabilities.administration, self.security.accounts.credentials
         return ConfigUpdates(
-            self.settings, self.replicas, administration, known, self.security.stores, self.quotas
+            self.settings,
+            self.replicas,
+            administration,
+            known,
+            self.security.stores,
+            self.quotas,
+            self._limit_connections,
         )
+
+    def _limit_connections(self, config: BrokerConfig) -> None:
+        self.listener.limit_connections(config)
 
     def _register_metrics(self) -> None:
         self.metrics.gauge(

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from minikafka.base.config.authorizer import check_authorizer
 from minikafka.base.config.keys import (
-    INT_MAX,
     LONG_MAX,
     ConfigType,
     Key,
@@ -28,8 +27,14 @@ from minikafka.base.config.keys import (
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.config.passwords import check_passwords
-from minikafka.base.config.quotas import QuotaKeys
-from minikafka.base.config.security import PREFIX, SecurityKeys, parse_prefixed, security_of
+from minikafka.base.config.quotas import QuotaKeys, per_ip_overrides
+from minikafka.base.config.security import (
+    PREFIX,
+    SecurityKeys,
+    listener_key,
+    parse_prefixed,
+    security_of,
+)
 from minikafka.base.config.unread_security import unread_security
 from minikafka.base.config.zookeeper import check_zookeeper
 from minikafka.base.coordination import CONTROLLER, LEADERS, MODES
@@ -435,27 +440,6 @@ class BrokerConfig(QuotaKeys):
         LONG, 5_000, "Pause between attempts of a controlled shutdown.", low=0
     )
 
-    # Client connections.
-    fetch_max_bytes: int = key(
-        INT, 57_671_680, "Maximum bytes of records in the response to a fetch.", low=1024
-    )
-    max_incremental_fetch_session_cache_slots: int = key(
-        INT, 1_000, "Maximum number of incremental fetch sessions.", low=0
-    )
-    connections_max_idle_ms: int = key(
-        LONG, 600_000, "Idle time after which a connection is closed; a negative value: never."
-    )
-    max_connections: int = key(
-        INT,
-        INT_MAX,
-        "Maximum number of client connections (docs/performance.md). listener.name.NAME.max.connections: of one "
-        "listener, whose further ones wait.",
-        low=0,
-    )
-    socket_request_max_bytes: int = key(
-        INT, 104_857_600, "Maximum size of a request in bytes.", low=1
-    )
-
     given: frozenset[str] = frozenset()
     """The keys that were set explicitly, as opposed to defaults."""
     listener_keys: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -486,8 +470,15 @@ class BrokerConfig(QuotaKeys):
 
     def text(self, name: str) -> str | None:
         """Return the value of a key in Kafka's text form; None if it is unset or secret."""
+        prefixed = listener_key(name)
+        if prefixed is not None:
+            return prefixed.text(self.listener_keys.get(name))
         row = _BROKER_KEYS[name]
         return row.text(getattr(self, row.attribute))
+
+    def has(self, name: str) -> bool:
+        """Return True if the key was set explicitly."""
+        return name in self.given or name in self.listener_keys
 
     def first_set(self, keys: tuple[tuple[str, int], ...]) -> Any:
         """Return the value of the first of these keys that is set, times its factor; None if no key is set."""
@@ -582,6 +573,7 @@ def _check_broker(config: BrokerConfig) -> None:
     check_passwords(config)
     _ = config.endpoints  # raises ConfigError for listeners that contradict each other
     check_zookeeper(config)
+    per_ip_overrides(config)
     check_inherited(config)
 
 

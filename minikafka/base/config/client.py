@@ -1,7 +1,7 @@
-"""The configuration keys with which a client connects to brokers that encrypt or authenticate: a file of Kafka's tools.
+"""The configuration keys of a client's connections: the properties file of Kafka's tools (`--command-config`).
 
-A key of Kafka's clients that does not concern security is ignored, as Kafka's tools ignore keys that they do not use.
-A key is refused if the connection would be less secure without it: a misspelt one, or one that cannot be obeyed.
+Keys that do not concern security are ignored. A key that concerns security is either used or refused, because a
+connection that ignores it could be less secure. So misspelt keys and keys of features that do not exist here are refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from minikafka.base.properties import Property
 _WHITESPACE: Final = "".join(map(chr, range(33)))
 """The characters that Java's `trim` removes."""
 _NEAR: Final = 0.85
-"""A name is taken for a misspelt key of security if its similarity (difflib ratio) is at least this."""
+"""A name is a misspelt key of `KEYS` if its similarity (difflib ratio) to one of them is at least this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig(SecurityKeys):
-    """How a client connects. `keys` is the table of what a file may set."""
+    """How a client connects to brokers. `KEYS` lists the keys that a file may set."""
 
     security_protocol: str = key(
         ConfigType.STRING,
@@ -66,7 +66,7 @@ _REFUSED: Final = {
     "sasl.login.callback.handler.class": "Java classes cannot be used: write sasl.jaas.config",
     "sasl.login.class": "Java classes cannot be used: write sasl.jaas.config",
 }
-"""The keys of Kafka's clients that cannot be obeyed, with the reason."""
+"""The keys of Kafka's clients that are refused, with the reason."""
 _IGNORED: Final = _OF_BROKERS | {
     "ssl.protocol",
     "ssl.keymanager.algorithm",
@@ -112,7 +112,7 @@ def _as_kafka_reads(name: str, value: str) -> str:
 
 
 def _check_ignored(name: str, value: str) -> None:
-    """Raise ConfigError if a key that has no effect here would have made the connection more secure."""
+    """Raise ConfigError for a key that is not in `KEYS`, if a connection without it could be less secure."""
     if name in _REFUSED:
         if value.strip(_WHITESPACE):
             raise ConfigError(f"{name}: {_REFUSED[name]}")

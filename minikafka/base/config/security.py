@@ -148,7 +148,7 @@ class SecurityKeys:
 
 
 LISTENER_LIMITS: Final = {
-    name: Key(INT, INT_MAX, "Limit of one listener.", low=0, name=name)
+    name: Key(INT, INT_MAX, "Limit of one listener.", low=1, name=name)
     for name in ("max.connections", "max.connection.creation.rate")
 }
 """The keys of limits that may be set for one listener too. `ConnectionQuotas` reads them."""
@@ -171,7 +171,7 @@ def listener_key(name: str) -> Key | None:
     """Return the key that `listener.name.NAME.KEY` sets; None for another form of name. Raises ConfigError."""
     if not name.startswith(PREFIX):
         return None
-    rest = name.removeprefix(PREFIX).partition(".")[2]
+    _, rest = listener_part(name)
     if rest in LISTENER_LIMITS:
         return replace(LISTENER_LIMITS[rest], name=name)
     if rest in _KEYS:
@@ -181,6 +181,17 @@ def listener_key(name: str) -> Key | None:
         if found not in _OF_MECHANISM:
             raise unknown_key(name, [name.removesuffix(rest) + known for known in _KEYS])
     return replace(_KEYS[found], name=name)
+
+
+def is_listener_limit(name: str) -> bool:
+    """Return True for a limit of one listener, such as `listener.name.out.max.connections`."""
+    return name.startswith(PREFIX) and listener_part(name)[1] in LISTENER_LIMITS
+
+
+def listener_part(name: str) -> tuple[str, str]:
+    """Return the listener's name, and the key without its prefix, of a key `listener.name.…`."""
+    listener, _, key = name.removeprefix(PREFIX).partition(".")
+    return listener, key
 
 
 def security_of(

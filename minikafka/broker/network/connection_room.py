@@ -33,7 +33,7 @@ def reserve_of(limit: int) -> int:
 
 
 class ConnectionRoom:
-    """Decides whether one more connection may be accepted. `most`: the value of `max.connections`.
+    """Decides whether one more connection may be accepted. `most`: the current value of `max.connections`.
 
     `refused` counts the connections that were closed at once, `replaced` those that were closed for others.
     """
@@ -41,7 +41,7 @@ class ConnectionRoom:
     def __init__(self, descriptors: Descriptors, clock: Clock, most: int) -> None:
         self._descriptors = descriptors
         self._clock = clock
-        self._most = most
+        self.most = most
         self._left = 0
         """Number of connections that may be accepted before the descriptors are counted again."""
         self._is_full = False
@@ -50,14 +50,17 @@ class ConnectionRoom:
         self._short_at = -_EPISODE_MS
         self.refused = self.replaced = 0
 
-    def has_place(self, connections: int) -> bool:
-        """Return True, and count the new connection, if it may be accepted in addition to the open connections."""
+    def has_place(self, connections: int, *, is_protected: bool = False) -> bool:
+        """Return True, and count the new connection, if it may be accepted in addition to the open connections.
+
+        `is_protected`: the number `most` does not concern it.
+        """
         now = self._clock.now()
         if now - self._counted_at >= (_COUNT_AGAIN_MS if self._is_full else _VALID_MS) or (
             self._left <= 0 and not self._is_full
         ):
             self._count(now)
-        if self._left > 0 and connections < self._most:
+        if self._left > 0 and (is_protected or connections < self.most):
             self._left -= 1
             return True
         self._log_refusal(now, connections)
@@ -71,9 +74,13 @@ class ConnectionRoom:
             left + 1
         ) // 2  # half, because other descriptors may be opened before the next count
 
-    def surplus(self) -> int:
-        """Return how many connections must be closed, because other descriptors have taken half of the reserve."""
-        return max(reserve_of(self._descriptors.limit()) // 2 - self._free(), 0)
+    def surplus(self, connections: int) -> int:
+        """Return how many of the open connections must be closed.
+
+        Other descriptors have taken half of the reserve, or `most` is smaller than before.
+        """
+        missing = reserve_of(self._descriptors.limit()) // 2 - self._free()
+        return max(missing, connections - self.most, 0)
 
     def _free(self) -> int:
         return self._descriptors.limit() - self._descriptors.used()
@@ -90,7 +97,7 @@ class ConnectionRoom:
                 self._descriptors.used(),
                 limit,
                 reserve_of(limit),
-                self._most,
+                self.most,
             )
         self._short_at = now
 

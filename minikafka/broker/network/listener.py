@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint, not_opened
 from minikafka.base.ports import Listener
 from minikafka.broker.apis import (
@@ -158,7 +159,7 @@ class KafkaListener:
 
     def _receive(self, listener: str, admission: Admission) -> Newcomer | None:
         """Return the handler of a new connection whose client must authenticate; None to refuse it."""
-        if not self._has_place():
+        if not self._has_place(listener):
             return None
         newcomer = Newcomer(
             self._new_client(listener),
@@ -183,16 +184,24 @@ class KafkaListener:
 
     def _accept(self, listener: str) -> AcceptedConnection | None:
         """Return the handler of a new connection; None to refuse it, if there is no room."""
-        return self._new_connection(self._new_client(listener)) if self._has_place() else None
+        if not self._has_place(listener):
+            return None
+        return self._new_connection(self._new_client(listener))
 
-    def _has_place(self) -> bool:
+    def limit_connections(self, config: BrokerConfig) -> None:
+        """Replace the limits of connections. Those above a lower `max.connections` are closed when they are idle."""
+        self._room.most = config.max_connections
+        self._places.configure(config)
+
+    def _has_place(self, listener: str) -> bool:
         """Return True if a new connection can be served.
 
         Without room, it replaces the oldest connection that is not authenticated, or else the oldest one that has
         never sent a request, or else a connection that has been idle for `_UNUSED_MS`. So connections that nobody uses
         cannot lock out followers.
         """
-        if self._room.has_place(len(self._connections) + len(self._newcomers)):
+        is_protected = listener == self._places.protected
+        if self._room.has_place(self._count(), is_protected=is_protected):
             return True
         replaced = self._oldest_newcomer() or self._oldest_silent() or self._longest_idle()
         if replaced is None:
@@ -200,6 +209,9 @@ class KafkaListener:
             return False
         self._replace(replaced)
         return True
+
+    def _count(self) -> int:
+        return len(self._connections) + len(self._newcomers)
 
     def _new_client(self, listener: str) -> ClientConnection:
         self._last_id += 1
@@ -263,12 +275,12 @@ class KafkaListener:
         self._places.closed(connection.client)
 
     def free_descriptors(self) -> None:
-        """Close idle connections if other descriptors have taken half of the reserve, at most every 100 ms.
+        """Close idle connections if the room demands it, at most every 100 ms.
 
         Connections without any request are closed first, then those that have been idle the longest.
         """
         now = self._services.clock.now()
-        if now - self._freed_at < _SWEEP_MS or not (surplus := self._room.surplus()):
+        if now - self._freed_at < _SWEEP_MS or not (surplus := self._room.surplus(self._count())):
             return
         self._freed_at = now
         idle = self._idle(now - _SETTLED_MS)

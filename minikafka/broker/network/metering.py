@@ -1,8 +1,9 @@
-"""Counts what one connection produces, fetches and costs, while the broker has quotas (`broker/quotas.py`).
+"""Counts the bytes and the broker's time that one connection uses, while the broker has quotas (`broker/quotas.py`).
 
-Without quotas, a connection has no `Metering`, and its requests go directly to the handlers. A client that has exceeded
-a quota gets its response at once, with the time that it must wait. For this time its connection is not read (KIP-219).
-Requests of followers and requests for authentication are not counted.
+Without quotas, a connection has no `Metering`, and its requests go directly to the handlers. The response to a client
+above a quota is sent at once and contains the time to wait. During this time, the connection is not read (KIP-219).
+A fetch that exceeds the quota gets its records; further fetches get none until the time is over. Requests of followers
+and requests for authentication are not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _INT16: Final = Struct(">h")
 
 
 class Metering:
-    """The use of one connection. `throttle(ms)` stops the connection from reading for this time."""
+    """Counts the requests of one connection. `throttle(ms)` stops the connection from reading for this time."""
 
     __slots__ = (
         "_began",
@@ -68,27 +69,28 @@ class Metering:
         self._principal = ""
         self._version = -1
         self._seen: dict[bytes, ClientLimits] = {}
-        """The limits by client id, as it is in requests."""
+        """The limits of each client id. The key is the client id as requests contain it."""
         self._limits = _NO_LIMITS
         """The limits of the latest request."""
         self._began = 0
         self._owed_ms = 0
-        """Time to wait for the Produce request in progress, which may be passed several times."""
+        """Time (ms) that the client must wait after the current request."""
         self._is_counted = False
+        """True if the bytes of the current Produce request were counted; a request may be passed several times."""
         self._missing_ms = 0
-        """Time to wait because of which the fetch that is answered gets no records."""
+        """Time (ms) that the client had to wait when its current fetch was refused records; 0 if it was not."""
         self._cold_began = 0
-        """Time (ns) at which the work on a cold request began or continued, 0 while there is none."""
+        """Time (ns) at which the work on a cold request began or continued; 0 while no cold request is worked on."""
         self._cold_ns = 0
-        """Time that the cold request in progress has taken before."""
+        """Time (ns) that the current cold request took before `_cold_began`."""
 
     @property
     def routes(self) -> dict[int, Route]:
-        """The handlers of Produce and Fetch requests that count them."""
+        """The handlers of Produce and Fetch requests, by API key. They count each request."""
         return {PRODUCE: self._on_produce, FETCH: self._on_fetch}
 
     def _begin(self, view: memoryview, start: int, body: int) -> ClientLimits:
-        """Note that a request begins; return the limits of its client."""
+        """Start to measure the time of a request; return the limits of its client."""
         self._began = self._processor.time_ns()
         if self._version != self._quotas.version or self._principal != self._client.principal:
             self._version, self._principal = self._quotas.version, self._client.principal
@@ -110,13 +112,13 @@ class Metering:
         return self._quotas.spent(self._limits.request, spent)
 
     def tick_ended(self) -> None:
-        """Count the time that the end of a tick has taken, which writes the logs and sends responses."""
+        """Count the time since the last request of a tick: the logs were written and responses were sent."""
         if self._began:
             self._spent_ms()
             self._began = 0
 
     def _on_produce(self, *frame: *Frame) -> bool | Literal[Again.AGAIN] | None:
-        """Count a Produce request and pass it to its handler; return True if the connection must stop reading."""
+        """Count a Produce request and pass it to its handler; return True if parsing must stop."""
         _, view, version, _, start, body, end = frame
         limits = self._begin(view, start, body)
         if not self._is_counted:
@@ -138,7 +140,7 @@ class Metering:
         return True
 
     def _tell_producer(self, version: int) -> None:
-        """Put the time to wait into the newest response of the queue."""
+        """Put the time to wait into the response of the current request, the last one in the queue."""
         entries, owed = self._produce.answers.entries, self._owed_ms
         entry = entries[-1]
         with_throttle = produce_wire.with_throttle
@@ -154,7 +156,7 @@ class Metering:
             entry.answer = (with_throttle(frame, version, owed),)
 
     def _on_fetch(self, *frame: *Frame) -> bool:
-        """Pass a Fetch request to its handler; return True if the connection must stop reading."""
+        """Count the time of a Fetch request and pass it to its handler; return True if parsing must stop."""
         _, view, _, _, start, body, _ = frame
         self._begin(view, start, body)
         self._owed_ms = 0
@@ -189,7 +191,7 @@ class Metering:
         self._throttle(owed)
         self._quotas.throttled(FETCH, owed)
 
-    # ---- called by the other requests
+    # ---- called by `ColdRequests`
 
     def work_began(self) -> None:
         self._cold_began = self._processor.time_ns()

@@ -97,7 +97,7 @@ _REQUEST_FIELDS: Final = (
     "cause",
 )
 _CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
-_SETTING: Final = re.compile(r"[a-z.]{1,100}")
+_SETTING: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _VALUE: Final = re.compile(r"(?s).{0,10000}")
 _CHALLENGE: Final = re.compile(r"[0-9a-f-]{1,100}")
 _STEP: Final = re.compile(r"[a-zA-Z0-9._-]{1,64}")

@@ -13,12 +13,14 @@ from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.keys import ConfigType, Key
+from minikafka.base.config.security import is_listener_limit, listener_part
 from minikafka.base.config.throttles import THROTTLES
 from minikafka.broker.settings.dynamic_config import (
     DYNAMIC,
     RELEASE,
     RELEASE_KEY,
     DynamicConfig,
+    dynamic_key,
     is_user_defined,
 )
 
@@ -68,9 +70,10 @@ class ConfigEntry(NamedTuple):
 
 
 def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
-    """Return an entry for every key of a broker, and for the throttles and user-defined keys that are set.
+    """Return an entry for every key of a broker, and for the other keys that are set.
 
-    The entries of keys that cannot be altered are marked as read-only.
+    Those are throttles, limits of one listener and user-defined keys. The entries of keys that cannot be altered are
+    marked as read-only, and as in Kafka those of limits of one listener too.
     """
     current = settings.current
     entries = [
@@ -81,6 +84,9 @@ def broker_entries(settings: DynamicConfig) -> list[ConfigEntry]:
         synonyms = _broker_synonyms(settings, name)
         if synonyms:
             entries.append(_entry(key, synonyms[0].value, False, synonyms))
+    for name in filter(is_listener_limit, settings.current.listener_keys):
+        synonyms = _broker_synonyms(settings, name)
+        entries.append(_entry(_key(name), settings.current.text(name), True, synonyms))
     entries += [
         _entry(_key(name), None, True, _broker_synonyms(settings, name))
         for name in {**settings.cluster, **settings.own}
@@ -97,14 +103,14 @@ def cluster_entries(settings: DynamicConfig) -> list[ConfigEntry]:
 
 
 def _cluster_entry(name: str, value: str) -> ConfigEntry:
-    is_custom = is_user_defined(name)
-    synonym = ConfigSynonym(name, None if is_custom else value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-    return _entry(_key(name), synonym.value, is_custom, (synonym,))
+    shown = None if is_user_defined(name) else value
+    synonym = ConfigSynonym(name, shown, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    return _entry(_key(name), shown, name not in DYNAMIC, (synonym,))
 
 
 def _key(name: str) -> Key:
     """Return the key of a dynamic setting. A user-defined key is sensitive, because its value may be a secret."""
-    return DYNAMIC.get(name) or Key(ConfigType.UNKNOWN, None, "", name=name)
+    return dynamic_key(name) or Key(ConfigType.UNKNOWN, None, "", name=name)
 
 
 def topic_entries(config: TopicConfig, settings: DynamicConfig) -> list[ConfigEntry]:
@@ -145,7 +151,8 @@ def _broker_synonyms(settings: DynamicConfig, name: str) -> tuple[ConfigSynonym,
 
     The list begins with the first value of `name` itself. Values of other keys with a higher precedence are left out.
     """
-    found = _synonyms(settings, _FAMILIES.get(name, (name,)))
+    family = (name, listener_part(name)[1]) if is_listener_limit(name) else (name,)
+    found = _synonyms(settings, _FAMILIES.get(name, family))
     first = next((i for i, synonym in enumerate(found) if synonym.name == name), len(found))
     return found[first:]
 
@@ -158,7 +165,7 @@ def _synonyms(settings: DynamicConfig, names: Sequence[str]) -> tuple[ConfigSyno
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, settings.cluster.get),
         (
             ConfigSource.STATIC_BROKER,
-            lambda name: static.text(name) if name in static.given else None,
+            lambda name: static.text(name) if static.has(name) else None,
         ),
         (ConfigSource.DEFAULT, _default),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from minikafka.base.config import BrokerConfig
@@ -34,7 +34,7 @@ class ConfiguredReplicas(Protocol):
 
 
 class ConfigUpdates:
-    """The ConfigListener of one broker, which applies changed settings to its replicas and elections."""
+    """The ConfigListener of one broker, which applies changed settings to its replicas, elections and connections."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class ConfigUpdates:
         credentials: KnownCredentials,
         stores: DynamicStores,
         quotas: BrokerQuotas,
+        limit_connections: Callable[[BrokerConfig], None],
     ) -> None:
         self._settings = settings
         self._replicas = replicas
@@ -51,6 +52,7 @@ class ConfigUpdates:
         self._credentials = credentials
         self._stores = stores
         self._quotas = quotas
+        self._limit_connections = limit_connections
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         await self._replicas.topics_configured(topics)
@@ -97,6 +99,7 @@ class ConfigUpdates:
             for name, row in BrokerConfig.keys().items()
             if row.sensitive and name in static.given
         }
+        secrets |= {n: value for n, value in static.listener_keys.items() if static.text(n) is None}
         try:
             wanted = BrokerConfig.from_mapping({**settings, **secrets})
         except ConfigError as error:
@@ -112,3 +115,4 @@ class ConfigUpdates:
     def _apply(self) -> None:
         self._administration.set_broker_defaults(self._settings.current)
         self._replicas.set_broker_defaults(self._settings.current)
+        self._limit_connections(self._settings.current)

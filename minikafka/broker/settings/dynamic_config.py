@@ -9,14 +9,22 @@ Kafka, and have no effect. This module does no I/O.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.broker import check_cleaner, check_inherited
 from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, parse_all
-from minikafka.base.config.security import PREFIX
+from minikafka.base.config.quotas import CONNECTION_LIMITS, per_ip_overrides
+from minikafka.base.config.security import (
+    LISTENER_LIMITS,
+    PREFIX,
+    is_listener_limit,
+    listener_key,
+    listener_part,
+    parse_prefixed,
+)
 from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, THROTTLES
 from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
@@ -51,8 +59,10 @@ DYNAMIC: Final[dict[str, Key]] = {
             "producer.id.expiration.ms",
             "transaction.partition.verification.enable",
             *CLEANER,
+            *CONNECTION_LIMITS,
         )
     },
+    **{name: replace(BrokerConfig.keys()[name], low=1) for name in LISTENER_LIMITS},
     **THROTTLES,
 }
 """Keys that can be altered while a broker runs: Kafka's dynamic keys, as far as this broker has them."""
@@ -110,35 +120,52 @@ class DynamicConfig:
         before = self.static
         changes = [
             change
-            for name in BrokerConfig.keys()  # noqa: SIM118 - a classmethod
+            for name in (
+                *BrokerConfig.keys(),
+                *sorted({*before.listener_keys, *wanted.listener_keys}),
+            )
             if (change := self._change_of(name, wanted)) is not None
         ]
         attributes = {row.attribute for name, row in BrokerConfig.keys().items() if name in DYNAMIC}
         given = (before.given - DYNAMIC.keys()) | (wanted.given & DYNAMIC.keys())
         taken = {attribute: getattr(wanted, attribute) for attribute in attributes}
-        self.static = replace(before, **taken, given=given)
+        listener_keys = {
+            name: value
+            for config, is_limit in ((before, False), (wanted, True))
+            for name, value in config.listener_keys.items()
+            if is_listener_limit(name) == is_limit
+        }
+        self.static = replace(before, **taken, given=given, listener_keys=listener_keys)
         return changes, self.load(self.cluster, self.own)
 
     def _change_of(self, name: str, wanted: BrokerConfig) -> SettingChange | None:
         """Return how a setting of the file differs from the setting that this broker has; None if it does not."""
-        is_overridden = name in DYNAMIC and (name in self.own or name in self.cluster)
+        is_dynamic = dynamic_key(name) is not None
+        is_overridden = is_dynamic and (name in self.own or name in self.cluster)
         has = self.current if is_overridden else self.static
-        attribute = BrokerConfig.keys()[name].attribute
-        if getattr(has, attribute) == getattr(wanted, attribute):
+        change = SettingChange(name, has.text(name), wanted.text(name), "restart")
+        if change.old == change.new:
             return None
-        if is_overridden and name not in wanted.given | self.static.given:
-            return None
-        effect = "overridden" if is_overridden else "now" if name in DYNAMIC else "restart"
-        return SettingChange(name, has.text(name), wanted.text(name), effect)
+        if is_overridden:
+            is_set = wanted.has(name) or self.static.has(name)
+            return change._replace(effect="overridden") if is_set else None
+        return change._replace(effect="now") if is_dynamic else change
 
     def overridden(self, values: Mapping[str, str]) -> BrokerConfig:
         """Return the settings of the file, overridden by `values`. Raises ConfigError."""
         keys = BrokerConfig.keys()
         kept = {name: value for name, value in values.items() if name in keys}
         parsed = parse_all(keys, kept)
-        config = replace(self.static, **parsed, given=self.static.given.union(kept))
+        limits = parse_prefixed({n: value for n, value in values.items() if is_listener_limit(n)})
+        config = replace(
+            self.static,
+            **parsed,
+            given=self.static.given.union(kept),
+            listener_keys={**self.static.listener_keys, **limits},
+        )
         check_inherited(config)
         check_cleaner(config)
+        per_ip_overrides(config)
         return config
 
     def check(self, values: Mapping[str, str]) -> None:
@@ -149,12 +176,7 @@ class DynamicConfig:
                 "These security configs can be dynamically updated only per-listener using the listener prefix: "
                 + unprefixed
             )
-        others = sorted(n for n in values if n.startswith(PREFIX) and not is_store_key(n))
-        if others:
-            raise ConfigError(
-                f"Cannot update these configs dynamically: {', '.join(others)}; of a listener, only "
-                "the keys of its ssl.keystore and ssl.truststore can be updated"
-            )
+        self._check_of_listeners(sorted(n for n in values if n.startswith(PREFIX)))
         fixed = sorted(values.keys() & _STATIC)
         if fixed:
             names = ", ".join(fixed)
@@ -165,17 +187,38 @@ class DynamicConfig:
         parse_all(DYNAMIC, {name: value for name, value in values.items() if name in DYNAMIC})
         self.overridden(values)
 
+    def _check_of_listeners(self, names: Iterable[str]) -> None:
+        """Raise ConfigError for keys `listener.name.…` that cannot be set at run time, or have an unknown listener."""
+        limits = [name for name in names if is_listener_limit(name)]
+        others = [name for name in names if name not in limits and not is_store_key(name)]
+        if others:
+            raise ConfigError(
+                f"Cannot update these configs dynamically: {', '.join(others)}; of a listener, only the keys of its "
+                f"ssl.keystore and ssl.truststore, and {' and '.join(LISTENER_LIMITS)} can be updated"
+            )
+        known = [item.name.lower() for item in self.static.endpoints.kafka]
+        for name in limits:
+            if (listener := listener_part(name)[0]) not in known:
+                raise ConfigError(
+                    f"{name}: this broker has no listener {listener}; its listeners are {', '.join(known)}"
+                )
+
+
+def dynamic_key(name: str) -> Key | None:
+    """Return the key if it can be altered while a broker runs, also `listener.name.NAME.max.connections`."""
+    return listener_key(name) if is_listener_limit(name) else DYNAMIC.get(name)
+
 
 def is_user_defined(name: str) -> bool:
     """True if the name is not the key of any broker setting, except of a listener's stores, which may be secret too."""
-    return name not in DYNAMIC and name not in _STATIC
+    return dynamic_key(name) is None and name not in _STATIC
 
 
 def _usable(values: Mapping[str, str], of: str) -> dict[str, str]:
     """Return the settings that are user-defined, or that have a dynamic key and a valid value."""
     usable = {}
     for name, value in values.items():
-        row = DYNAMIC.get(name)
+        row = dynamic_key(name)
         if is_store_key(name):
             usable[name] = value
             continue

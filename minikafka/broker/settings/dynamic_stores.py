@@ -13,7 +13,13 @@ from dataclasses import replace
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.config.security import PREFIX, SecurityKeys, listener_key, security_of
+from minikafka.base.config.security import (
+    PREFIX,
+    SecurityKeys,
+    listener_key,
+    listener_part,
+    security_of,
+)
 from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ConfigError
 from minikafka.security.secrets import InvalidSecret, PasswordEncoder
@@ -38,11 +44,7 @@ STORE_KEYS: Final = frozenset(
 
 def is_store_key(name: str) -> bool:
     """True for a key of the stores of one listener, such as `listener.name.out.ssl.keystore.location`."""
-    return name.startswith(PREFIX) and name.removeprefix(PREFIX).partition(".")[2] in STORE_KEYS
-
-
-def _listener_of(name: str) -> str:
-    return name.removeprefix(PREFIX).partition(".")[0]
+    return name.startswith(PREFIX) and listener_part(name)[1] in STORE_KEYS
 
 
 class DynamicStores:
@@ -105,7 +107,7 @@ class DynamicStores:
         prefixed = {**self._static.listener_keys, **stored}
         return {
             listener: security_of(self._static, prefixed, listener)
-            for listener in {_listener_of(name) for name in stored}
+            for listener in {listener_part(name)[0] for name in stored}
         }
 
     def _decode(self, text: str) -> str:

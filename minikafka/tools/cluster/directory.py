@@ -351,7 +351,7 @@ class ClusterDirectory:
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the settings in the broker's configuration file as text, without secrets. Raises ConfigError."""
         config = BrokerConfig.parse(self.broker_file(broker_id).read_text())
-        found = {name: config.text(name) for name in sorted(config.given)}
+        found = {name: config.text(name) for name in sorted({*config.given, *config.listener_keys})}
         return {name: value for name, value in found.items() if value is not None}
 
     def serves_metrics(self, broker_id: int) -> bool:

@@ -13,6 +13,7 @@ from minikafka.base.errors import ConfigError, ErrorCode
 from minikafka.base.metrics import prometheus_text
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
+from minikafka.client.administration.admin import Resource, ResourceType
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.versions import (
@@ -611,3 +612,31 @@ def test_connections_above_the_rate_of_a_listener_are_served_later() -> None:
         assert now() - began > 0.3
 
     play(scene, listener_name_plaintext_max_connection_creation_rate=1)
+
+
+def test_limits_of_connections_are_altered_at_run_time() -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        places = cluster.brokers[0].listener._places
+        await until(lambda: not places._counts)
+        own, every = Resource(ResourceType.BROKER, "0"), Resource(ResourceType.BROKER, "")
+        async with cluster.client() as client:
+
+            async def alter(broker: Resource, **changes: str | None) -> None:
+                settings = {name.replace("_", "."): value for name, value in changes.items()}
+                [outcome] = (await client.admin.alter_configs({broker: settings})).values()
+                assert outcome.ok
+
+            await alter(every, max_connections_per_ip="1")
+            await until(lambda: places._most == 1)
+            assert not await is_served(await connect(cluster))
+            await alter(
+                own, max_connections_per_ip="9", listener_name_plaintext_max_connections="1"
+            )
+            await until(lambda: places._most == 9)
+            waiting = asyncio.ensure_future(is_served(await connect(cluster)))
+            await asyncio.sleep(2)
+            assert not waiting.done()
+            await alter(own, listener_name_plaintext_max_connections=None)
+            assert await waiting
+
+    play(scene)

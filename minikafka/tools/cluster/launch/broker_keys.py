@@ -68,7 +68,9 @@ def changes_between(before: BrokerConfig, after: BrokerConfig) -> list[SettingCh
     """Return the settings that differ between two files of one broker, without those that the cluster sets."""
     return [
         SettingChange(name, before.text(name), after.text(name), STARTED)
-        for name in sorted(BrokerConfig.keys().keys() - _OWN)
+        for name in sorted(
+            {*BrokerConfig.keys(), *before.listener_keys, *after.listener_keys} - _OWN
+        )
         if before.text(name) != after.text(name)
     ]
 

@@ -13,6 +13,7 @@ import pytest
 from support.kafka.silent_client import Silent
 from support.until import until
 
+from minikafka.base.config import BrokerConfig
 from minikafka.broker.network.connection_room import ConnectionRoom, reserve_of
 from minikafka.client import Client, NewTopic, Record
 from minikafka.kafka.wire.codec import encode_request, request
@@ -229,3 +230,19 @@ def test_each_flood_writes_one_log_line(caplog: pytest.LogCaptureFixture) -> Non
     clock.advance(60_000)
     assert not room.has_place(7)
     assert len(caplog.records) == 2
+
+
+def test_most_connections_do_not_concern_a_protected_listener() -> None:
+    room = ConnectionRoom(ManyDescriptors(), ManualClock(), 3)
+    assert not room.has_place(3)
+    assert room.has_place(3, is_protected=True)
+
+
+@simulated
+async def test_idle_connections_above_a_lower_limit_are_closed(cluster: MemoryCluster) -> None:
+    listener = cluster.brokers[0].listener
+    silent = await flood(cluster, 8, api_versions())
+    listener.limit_connections(BrokerConfig.from_mapping({"broker.id": 1, "max.connections": 3}))
+    await until(lambda: open_ones(silent) == 3)
+    await asyncio.sleep(1.5)  # more than one look at the connections
+    assert open_ones(silent) == 3

@@ -87,3 +87,19 @@ def test_user_defined_setting_is_shown_without_its_value() -> None:
         assert entry.key.sensitive
         assert entry.read_only
         assert entry.synonyms == tuple(("team.contact", None, source) for source in expected)
+
+
+def test_limit_of_a_listener_is_shown_with_its_value_and_its_sources() -> None:
+    name = "listener.name.plaintext.max.connections"
+    static = BrokerConfig.from_mapping({"broker.id": 1, name: "7"})
+    settings = DynamicConfig(static)
+    settings.load({name: "5"}, {})
+    for entries in (broker_entries(settings), cluster_entries(settings)):
+        entry = by_name(entries)[name]
+        assert (entry.key.kind, entry.value, entry.read_only) == (ConfigType.INT, "5", True)
+        assert entry.source == ConfigSource.DYNAMIC_DEFAULT_BROKER
+    assert by_name(broker_entries(settings))[name].synonyms == (
+        (name, "5", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (name, "7", ConfigSource.STATIC_BROKER),
+        ("max.connections", "2147483647", ConfigSource.DEFAULT),
+    )

@@ -104,6 +104,50 @@ def test_changes_to_static_or_invalid_settings_are_refused_with_the_reason(
         settings().check(values)
 
 
+OUT = "listener.name.plaintext.max.connections"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("max.connections", "0", "max.connections must be at least 1, got 0"),
+        (OUT, "0", f"{OUT} must be at least 1, got 0"),
+        (OUT, "many", f"{OUT} must be a whole number"),
+        (OUT.replace("plaintext", "out"), "5", "no listener out; its listeners are plaintext"),
+        (OUT.replace("connections", "connections.per.ip"), "5", "dynamically: .*per.ip;"),
+        ("max.connections.per.ip", "0", "only if max.connections.per.ip.overrides is set"),
+        ("max.connections.per.ip.overrides", "somewhere:5", "ADDRESS:NUMBER"),
+    ],
+)
+def test_unusable_limits_of_connections_are_refused(name: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        settings().check({name: value})
+
+
+def test_limit_of_a_listener_is_altered_for_one_broker_or_all() -> None:
+    dynamic = settings(listener_name_plaintext_max_connections=7)
+    dynamic.check({OUT: "5", "max.connections.per.ip.overrides": "127.0.0.1:3"})
+    for cluster, own, most in (({OUT: "5"}, {}, 5), ({OUT: "5"}, {OUT: "6"}, 6), ({}, {}, 7)):
+        assert dynamic.load(cluster, own)
+        assert dynamic.current.listener_keys[OUT] == most
+
+
+def test_file_reload_lists_and_applies_keys_of_listeners() -> None:
+    changes, has_effect = (dynamic := settings()).reload(
+        wanted(
+            listener_name_plaintext_max_connections=5,
+            listener_name_plaintext_ssl_keystore_type="PEM",
+            listener_name_plaintext_ssl_keystore_password="secret",
+        )
+    )
+    assert has_effect
+    assert changes == [
+        SettingChange(OUT, None, "5", "now"),
+        SettingChange("listener.name.plaintext.ssl.keystore.type", None, "PEM", "restart"),
+    ]
+    assert dynamic.current.listener_keys == {OUT: 5}
+
+
 def test_dynamic_keys_include_kafkas_dynamic_keys_and_no_static_keys() -> None:
     assert {"log.retention.ms", "log.roll.ms", "message.max.bytes", "compression.type"} <= set(
         DYNAMIC
