@@ -1,7 +1,7 @@
 """The configuration keys of a client's connections: the properties file of Kafka's tools (`--command-config`).
 
-Keys that do not concern security are ignored. A key that concerns security is either used or refused, because a
-connection that ignores it could be less secure. So misspelt keys and keys of features that do not exist here are refused.
+A key without an effect here is ignored if a connection without it is as secure as with it. Otherwise it is refused:
+a misspelt key, or a key of a feature that does not exist here.
 """
 
 from __future__ import annotations
