@@ -188,6 +188,7 @@ class BrokerServer:
             config,
         )
         self.replicas.on_shortage = self.listener.free_descriptors
+        self.config_updates.limit_connections = self.listener.limit_connections
         self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
@@ -215,17 +216,8 @@ class BrokerServer:
     def _new_config_updates(self) -> ConfigUpdates:
         administration, known = self.capabilities.administration, self.security.accounts.credentials
         return ConfigUpdates(
-            self.settings,
-            self.replicas,
-            administration,
-            known,
-            self.security.stores,
-            self.quotas,
-            self._limit_connections,
+            self.settings, self.replicas, administration, known, self.security.stores, self.quotas
         )
-
-    def _limit_connections(self, config: BrokerConfig) -> None:
-        self.listener.limit_connections(config)
 
     def _register_metrics(self) -> None:
         self.metrics.gauge(

@@ -44,7 +44,6 @@ class ConfigUpdates:
         credentials: KnownCredentials,
         stores: DynamicStores,
         quotas: BrokerQuotas,
-        limit_connections: Callable[[BrokerConfig], None],
     ) -> None:
         self._settings = settings
         self._replicas = replicas
@@ -52,7 +51,8 @@ class ConfigUpdates:
         self._credentials = credentials
         self._stores = stores
         self._quotas = quotas
-        self._limit_connections = limit_connections
+        self.limit_connections: Callable[[BrokerConfig], None] = lambda config: None
+        """Applies the limits of connections."""
 
     async def topics_configured(self, topics: Sequence[str] | None) -> None:
         await self._replicas.topics_configured(topics)
@@ -115,4 +115,4 @@ class ConfigUpdates:
     def _apply(self) -> None:
         self._administration.set_broker_defaults(self._settings.current)
         self._replicas.set_broker_defaults(self._settings.current)
-        self._limit_connections(self._settings.current)
+        self.limit_connections(self._settings.current)

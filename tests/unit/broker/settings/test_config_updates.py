@@ -40,9 +40,9 @@ def updates(replicas: Replicas) -> ConfigUpdates:
     controller: Any = SimpleNamespace(set_broker_defaults=replicas.set_broker_defaults)
     stores = DynamicStores(settings.static, bytes)
     credentials = KnownCredentials(b"secret")
-    return ConfigUpdates(
-        settings, replicas, controller, credentials, stores, quotas, replicas.applied.append
-    )
+    found = ConfigUpdates(settings, replicas, controller, credentials, stores, quotas)
+    found.limit_connections = replicas.applied.append
+    return found
 
 
 def test_changed_settings_that_need_no_restart_are_applied() -> None:

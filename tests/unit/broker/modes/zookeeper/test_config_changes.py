@@ -87,13 +87,7 @@ class World:
         stores = DynamicStores(self.settings.static, bytes)
         self.quotas = BrokerQuotas(self.settings.static, self.clock, Metrics(), {})
         listener = ConfigUpdates(
-            self.settings,
-            self.replicas,
-            controller,
-            self.credentials,
-            stores,
-            self.quotas,
-            lambda config: None,
+            self.settings, self.replicas, controller, self.credentials, stores, self.quotas
         )
         writes = ControllerConfigWrites(self.session, controller, NOTHING)
         self.changes = ZooKeeperConfigChanges(
