@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 SMALL_MAX: Final = 4 << 10
 LARGE_BYTES: Final = 8 << 20
 """Memory for requests of more than `SMALL_MAX` bytes, of all newcomers together."""
+_READ_MS: Final = 50
+"""Time for a client to read why it is refused. Some clients forget a response that comes with the end."""
 _received: Final = memoryview(bytearray(16 << 10))
 """The receive buffer of all newcomers: it is empty again when `buffer_updated` returns."""
 
@@ -243,9 +245,11 @@ class Newcomer:
         )
 
     def _end(self, frame: bytes | None) -> None:
-        if frame is not None:
-            self.link.send((frame,))
-        self.link.close()
+        if frame is None:
+            self.link.close()
+            return
+        self.link.send((frame,))
+        self._timer = self._clock.call_later(_READ_MS, self.link.close)
 
     def _admit_by_certificate(self, received: bytes) -> None:
         """Admit a client of a listener without SASL, whose TLS handshake is complete."""
