@@ -102,7 +102,7 @@ def attempt(library: str, bootstrap: str, topic: str) -> dict[str, Any]:
     handler.emit = lambda record: logged.update({record.getMessage(): None})  # type: ignore[method-assign]
     for name in ("kafka", "aiokafka"):
         logger = logging.getLogger(name)
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.WARNING)
         logger.addHandler(handler)
     try:
         return ATTEMPTS[library](bootstrap, topic)
