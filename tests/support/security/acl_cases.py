@@ -17,8 +17,8 @@ from minikafka.security.acls import (
 )
 from minikafka.security.authorizer import Authorizer
 
-PRINCIPALS: Final = ("User:alice", "User:bob", "User:CN=broker,O=x", "Group:alice", "User:root")
-NAMES: Final = ("a", "ab", "abc", "b", "*", "ab.c", "ba")
+PRINCIPALS: Final = ("User:alice", "User:Alice", "User:CN=broker,O=x", "Group:alice", "User:root")
+NAMES: Final = ("a", "ab", "abc", "B", "*", "ab.c", "b")
 HOSTS: Final = ("10.0.0.1", "10.0.0.2", "0:0:0:0:0:0:0:1")
 TYPES: Final = (AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.CLUSTER)
 OPERATIONS: Final = tuple(sorted({one for kind in TYPES for one in SUPPORTED[kind]}))

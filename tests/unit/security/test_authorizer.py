@@ -74,11 +74,12 @@ def may(
 
 
 def modelled(case: Case, question: Question) -> bool:
-    """Return the answer of a model without any index, for a question about one resource."""
+    """Return the answer of a model without any index."""
     principal, host, operation, kind, name = question
-    assert name is not None
     if principal in case.super_users:
         return True
+    if name is None:
+        return modelled_any(case, question)
 
     def matches(pattern: ResourcePattern) -> bool:
         if pattern.type is not kind:
@@ -103,6 +104,31 @@ def modelled(case: Case, question: Question) -> bool:
     return not has(DENY, (operation,)) and has(ALLOW, IMPLIED_BY.get(operation, (operation,)))
 
 
+def modelled_any(case: Case, question: Question) -> bool:
+    """Return the answer of a model without any index, for a question about any resource of a type."""
+    principal, host, operation, kind, _ = question
+    having = [
+        (entry.permission, pattern)
+        for pattern, entry in case.bindings
+        if pattern.type is kind
+        and entry.principal in (principal, "User:*")
+        and entry.host in (host, "*")
+        and entry.operation in (operation, ALL)
+    ]
+    denied = [pattern for permission, pattern in having if permission is DENY]
+    every = ResourcePattern(kind, "*", LITERAL)
+    if every in denied or case.allow_if_no_acl:
+        return every not in denied
+
+    def is_outweighed(allowed: ResourcePattern) -> bool:
+        return allowed in denied or any(
+            one.pattern is PREFIXED and allowed.name.startswith(one.name) for one in denied
+        )
+
+    allowing = [pattern for permission, pattern in having if permission is ALLOW]
+    return any(one == every or not is_outweighed(one) for one in allowing)
+
+
 bindings = st.builds(
     AclBinding,
     st.builds(
@@ -122,7 +148,7 @@ questions = st.builds(
     st.sampled_from(HOSTS),
     st.sampled_from(OPERATIONS),
     st.sampled_from(TYPES),
-    st.sampled_from(NAMES),
+    st.sampled_from((*NAMES, None)),
 )
 
 

@@ -69,6 +69,11 @@ def test_token_is_not_renewed_beyond_its_longest_life():
     assert code is ErrorCode.DELEGATION_TOKEN_EXPIRED
 
 
+def test_token_is_valid_until_the_millisecond_of_its_end() -> None:
+    assert not TOKEN.has_expired(TOKEN.expires_ms)
+    assert TOKEN.has_expired(TOKEN.expires_ms + 1)
+
+
 class Time:
     ms = NOW
 
