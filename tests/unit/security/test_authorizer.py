@@ -191,6 +191,27 @@ def test_authorizer_whose_acls_were_replaced_decides_as_a_new_one(first: int, se
     assert set(changed.patterns()) == set(new.patterns())
 
 
+def test_names_of_principals_are_compared_in_their_case() -> None:
+    made = authorizer(acl())
+    assert may(made)
+    assert not may(made, principal="User:Alice")
+
+
+@pytest.mark.parametrize(("principal", "host"), [("User:*", "*"), (ALICE, HOST)])
+def test_right_to_any_resource_may_come_from_everybody_or_one_host(
+    principal: str, host: str
+) -> None:
+    made = authorizer(acl(principal=principal, host=host))
+    assert made.allows_any(ALICE, HOST, READ, TOPIC)
+    assert made.allows_any("User:bob", "10.0.0.2", READ, TOPIC) == (host == "*")
+
+
+def test_super_user_has_every_right_to_any_resource() -> None:
+    made = authorizer(acl(permission=DENY, name="*"), super_users=(ALICE,))
+    assert made.allows_any(ALICE, HOST, READ, TOPIC)
+    assert not made.allows_any("User:bob", HOST, READ, TOPIC)
+
+
 def test_principal_without_an_acl_may_do_nothing():
     made = authorizer(acl(principal="User:bob"))
     assert not may(made)
