@@ -1,4 +1,4 @@
-"""One replica of a partition: its role, high watermark, last stable offset and ISR (KIP-101, KIP-279, KIP-320).
+"""One replica of a partition: its log, followers, high watermark and ISR (KIP-101, KIP-279, KIP-320).
 
 Four rules keep acknowledged records:
 1. a follower reconciles its log with the leader at every new leader epoch before it fetches;
@@ -34,7 +34,7 @@ from minikafka.storage.log.producers import APPEND
 from minikafka.storage.replication.early import FIRST_BATCHES_MS, EarlyBatches, result_of_unexpected
 from minikafka.storage.replication.isr import Committed, IsrState, PendingExpand, PendingShrink
 from minikafka.storage.replication.progress import FollowerProgress
-from minikafka.storage.replication.read_limits import ReadLimits
+from minikafka.storage.replication.role import ReplicaRole
 from minikafka.storage.replication.throttle import Throttle
 from minikafka.storage.replication.verification import NO_GUARD, Verifications
 
@@ -45,8 +45,6 @@ _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _TOO_LARGE: Final = int(ErrorCode.MESSAGE_TOO_LARGE)
-_FENCED: Final = int(ErrorCode.FENCED_LEADER_EPOCH)
-_UNKNOWN_EPOCH: Final = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 
 class ProduceWaiter(Protocol):
@@ -62,43 +60,27 @@ class ProduceWaiter(Protocol):
         """Return the number of produce requests that wait on the partition."""
 
 
-class Partition(ReadLimits):
+class Partition(ReplicaRole):
     """One replica of a partition on this broker, as leader or follower.
 
     `is_alive(broker_id)` is True if the metadata snapshot shows the broker alive (R24). Times are monotonic ms.
     """
 
     __slots__ = (
-        "adding",
         "appended_base",
-        "broker_id",
-        "controller_epoch",
         "early_batches",
-        "epoch_start_offset",
-        "followed_before",
         "follower_throttle",
         "followers",
         "is_alive",
-        "is_follower",
-        "is_leader",
-        "is_open",
         "isr_state",
         "lag_max_ms",
-        "leader",
-        "leader_epoch",
         "leader_throttle",
         "log_append_time",
         "max_message_bytes",
         "min_isr",
-        "offline",
         "produce_waiting",
         "record_rules",
         "remote_readers",
-        "removing",
-        "replicas",
-        "state_version",
-        "topic",
-        "tp",
         "under_min_isr",
         "verifications",
     )
@@ -111,26 +93,9 @@ class Partition(ReadLimits):
         lag_max_ms: int,
         is_alive: Callable[[int], bool],
     ) -> None:
-        super().__init__(log)
-        self.tp = tp
-        self.topic = tp.topic.encode()
-        self.broker_id = broker_id
+        super().__init__(tp, broker_id, log)
         self.lag_max_ms = lag_max_ms
         self.is_alive = is_alive
-        self.is_leader = self.is_follower = False
-        self.is_open = False
-        """True if the replica leads and serves clients. False while a leader is opening: it serves followers only."""
-        self.offline = False
-        self.leader: BrokerId = NO_LEADER
-        self.followed_before: BrokerId = NO_LEADER
-        """The leader that this replica followed in `leader_epoch` when `end_role` ended its role."""
-        self.leader_epoch = -1
-        self.controller_epoch = -1
-        self.state_version = -1
-        self.epoch_start_offset = 0
-        self.replicas: tuple[BrokerId, ...] = ()
-        self.adding: tuple[BrokerId, ...] = ()
-        self.removing: tuple[BrokerId, ...] = ()
         self.isr_state: IsrState = Committed(())
         self.followers: dict[BrokerId, FollowerProgress] = {}
         self.min_isr = 1
@@ -258,7 +223,7 @@ class Partition(ReadLimits):
         self.isr_state = Committed(state.isr)
         self.wake_readers()
 
-    # ---- offsets and epochs
+    # ---- offsets
 
     @property
     def isr(self) -> tuple[BrokerId, ...]:
@@ -283,48 +248,6 @@ class Partition(ReadLimits):
         for progress in self.followers.values():
             if progress.item is not None:
                 progress.item.mark_changed()
-
-    @property
-    def latest_offset_is_known(self) -> bool:
-        """False right after an election, while the high watermark may be lower than the former leader's (KIP-207)."""
-        return self.high_watermark >= min(self.epoch_start_offset, self.log.log_end_offset)
-
-    def check_leader_epoch(self, epoch: int) -> int:
-        """Return the error code for a client's request to the leader, 0 if it is accepted (R41).
-
-        `epoch` is the leader epoch in the request, -1 if the request has no epoch.
-        """
-        if self.offline:
-            return int(ErrorCode.KAFKA_STORAGE_ERROR)
-        if epoch >= 0 and epoch != self.leader_epoch:
-            return _FENCED if epoch < self.leader_epoch else _UNKNOWN_EPOCH
-        return 0 if self.is_open else _NOT_LEADER
-
-    def leads_in(self, epoch: int) -> bool:
-        """True if this replica leads, open or opening, in this epoch, and its log directory is online."""
-        return self.is_leader and self.leader_epoch == epoch and not self.offline
-
-    def check_follower(self, epoch: int) -> int:
-        """Return the error code as `check_leader_epoch` does, but let an opening leader accept the request too."""
-        error = self.check_leader_epoch(epoch)
-        return 0 if error == _NOT_LEADER and self.is_leader else error
-
-    def check_reader(self, epoch: int) -> int:
-        """Return the error code as `check_leader_epoch` does, but accept a request to a follower too (KIP-392)."""
-        error = self.check_leader_epoch(epoch)
-        return 0 if error == _NOT_LEADER and self.is_follower else error
-
-    def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch <= `epoch`, end offset of that epoch), or (-1, -1) if there is none (R38)."""
-        return self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
-
-    def diverging(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """Return (epoch, end offset) at which a follower's log diverges from this log, None if the logs agree.
-
-        `last_fetched_epoch` is the epoch of the follower's record before `fetch_offset` (KIP-595, R40).
-        """
-        log = self.log
-        return log.epochs.diverging(last_fetched_epoch, fetch_offset, log.log_end_offset)
 
     # ---- the per-batch path
 
@@ -604,12 +527,6 @@ class Partition(ReadLimits):
         waiting, self.produce_waiting = self.produce_waiting, {}
         for waiter in waiting:
             waiter.fail_waiting(self, error)
-
-    @property
-    def role(self) -> str:
-        """The role in one word, for people."""
-        led = "leader" if self.is_open else "opening leader"
-        return led if self.is_leader else "follower"
 
     def __repr__(self) -> str:
         return (
