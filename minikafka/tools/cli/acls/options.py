@@ -8,6 +8,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from minikafka.security.acls import (
     CLUSTER_NAME,
@@ -23,6 +24,8 @@ from minikafka.security.acls import (
     parse_principal,
 )
 from minikafka.tools.cli.arguments import completion
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 LITERAL: Final = "literal"
 _OPERATIONS: Final = tuple(operation.word for operation in AclOperation if operation > 1)
@@ -85,37 +88,13 @@ def parse_operation(
 def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command with the options of resources, passed as `resources`."""
 
-    @click.option(
-        "--topic",
-        "topics",
-        multiple=True,
-        metavar="NAME",
-        help="A topic; may be repeated, as the next options.",
-        shell_complete=completion.topics,
-    )
-    @click.option(
-        "--group",
-        "groups",
-        multiple=True,
-        metavar="NAME",
-        help="A consumer group.",
-        shell_complete=completion.groups,
-    )
+    @_resources("--topic", "A topic; may be repeated, as the next options.", completion.topics)
+    @_resources("--group", "A consumer group.", completion.groups)
     @click.option("--cluster", is_flag=True, help="The cluster.")
-    @click.option(
-        "--transactional-id",
-        "transactional_ids",
-        multiple=True,
-        metavar="NAME",
-        help="A transactional id.",
-        shell_complete=completion.transactions,
-    )
-    @click.option(
-        "--delegation-token", "tokens", multiple=True, metavar="NAME", help="A delegation token."
-    )
+    @_resources("--transactional-id", "A transactional id.", completion.transactions)
+    @_resources("--delegation-token", "A delegation token.")
     @click.option(
         "--user-principal",
-        "users",
         multiple=True,
         callback=check_principal,
         metavar="TYPE:NAME",
@@ -123,21 +102,21 @@ def resource_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(command)
     def with_resources(
-        topics: tuple[str, ...],
-        groups: tuple[str, ...],
+        topic: tuple[str, ...],
+        group: tuple[str, ...],
         cluster: bool,
-        transactional_ids: tuple[str, ...],
-        tokens: tuple[str, ...],
-        users: tuple[str, ...],
+        transactional_id: tuple[str, ...],
+        delegation_token: tuple[str, ...],
+        user_principal: tuple[str, ...],
         **rest: object,
     ) -> None:
         named = (
-            (AclResourceType.TOPIC, topics),
-            (AclResourceType.GROUP, groups),
+            (AclResourceType.TOPIC, topic),
+            (AclResourceType.GROUP, group),
             (AclResourceType.CLUSTER, (CLUSTER_NAME,) if cluster else ()),
-            (AclResourceType.TRANSACTIONAL_ID, transactional_ids),
-            (AclResourceType.DELEGATION_TOKEN, tokens),
-            (AclResourceType.USER, users),
+            (AclResourceType.TRANSACTIONAL_ID, transactional_id),
+            (AclResourceType.DELEGATION_TOKEN, delegation_token),
+            (AclResourceType.USER, user_principal),
         )
         resources = [NamedResource(kind, name) for kind, names in named for name in names]
         command(resources=resources, **rest)
@@ -196,6 +175,12 @@ def entry_options(command: Callable[..., None]) -> Callable[..., None]:
         command(named=named, **rest)
 
     return with_entries
+
+
+def _resources(
+    name: str, text: str, complete: Complete | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(name, multiple=True, metavar="NAME", help=text, shell_complete=complete)
 
 
 def _principals(name: str, text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -80,18 +80,12 @@ def or_principal(command: Callable[..., None]) -> Callable[..., None]:
         partition: int | None,
         offset: int | None,
     ) -> None:
+        partition_asked = {"named": named, "partition": partition, "offset": offset}
         if not principals:
-            if cluster or transactional_id or operations or host:
-                raise click.UsageError(
-                    "--cluster, --transactional-id, --operation and --host need --principal"
-                )
-            if bootstrap or command_config_file():
-                raise click.UsageError("without --principal, name the cluster by --data")
-            command(
-                topic=topic, group=group, named=named, partition=partition, offset=offset, data=data
-            )
+            _refuse_rights(cluster, transactional_id, operations, host, bootstrap)
+            command(topic=topic, group=group, data=data, **partition_asked)
             return
-        if named is not None or partition is not None or offset is not None or len(principals) > 1:
+        if len(principals) > 1 or any(value is not None for value in partition_asked.values()):
             raise click.UsageError("with --principal, name one principal, and no partition")
         resource = _resource(topic, group, transactional_id, cluster)
         address = WILDCARD if host is None else acl_host(host)
@@ -100,6 +94,22 @@ def or_principal(command: Callable[..., None]) -> Callable[..., None]:
         _explain(question, operations, bootstrap, data)
 
     return with_principal
+
+
+def _refuse_rights(
+    cluster: bool,
+    transactional_id: str | None,
+    operations: tuple[AclOperation, ...],
+    host: str | None,
+    bootstrap: str | None,
+) -> None:
+    """Raise UsageError for options that need --principal."""
+    if cluster or transactional_id or operations or host:
+        raise click.UsageError(
+            "--cluster, --transactional-id, --operation and --host need --principal"
+        )
+    if bootstrap or command_config_file():
+        raise click.UsageError("without --principal, name the cluster by --data")
 
 
 def _resource(

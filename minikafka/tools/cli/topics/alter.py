@@ -7,30 +7,22 @@ import click
 import minikafka.client as clients
 import minikafka.client.administration.results as administration
 from minikafka.tools.cli.arguments import placement
-from minikafka.tools.cli.arguments.options import client_options, key_value_pairs, topic_argument
+from minikafka.tools.cli.arguments.options import client_options, topic_argument
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.topic_errors import with_similar_topics
-from minikafka.tools.cli.topics.outcomes import assignment_option, report
+from minikafka.tools.cli.topics.outcomes import (
+    assignment_option,
+    config_option,
+    partitions_option,
+    report,
+)
 
 
 @click.command()
 @topic_argument
-@click.option(
-    "-p",
-    "--partitions",
-    type=click.IntRange(1),
-    metavar="N",
-    help="The new number of partitions; larger than the current one.",
-)
+@partitions_option("The new number of partitions; larger than the current one.")
 @assignment_option
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=key_value_pairs,
-    help="A topic setting to change; may be repeated.",
-)
+@config_option("A topic setting to change; may be repeated.")
 @client_options
 def alter(
     topic: str, partitions: int | None, assignment: str | None, configs: dict[str, str]

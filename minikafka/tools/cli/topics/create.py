@@ -7,20 +7,19 @@ import click
 import minikafka.client as clients
 from minikafka.base.errors import ErrorCode
 from minikafka.tools.cli.arguments import placement
-from minikafka.tools.cli.arguments.options import client_options, key_value_pairs, topic_argument
+from minikafka.tools.cli.arguments.options import client_options, topic_argument
 from minikafka.tools.cli.execution.running import run_with_client
-from minikafka.tools.cli.topics.outcomes import assignment_option, report
+from minikafka.tools.cli.topics.outcomes import (
+    assignment_option,
+    config_option,
+    partitions_option,
+    report,
+)
 
 
 @click.command()
 @topic_argument
-@click.option(
-    "-p",
-    "--partitions",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of partitions (default: the broker's num.partitions).",
-)
+@partitions_option("Number of partitions (default: the broker's num.partitions).")
 @click.option(
     "-r",
     "--replication-factor",
@@ -29,14 +28,7 @@ from minikafka.tools.cli.topics.outcomes import assignment_option, report
     help="Replicas of each partition (default: the broker's default.replication.factor).",
 )
 @assignment_option
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=key_value_pairs,
-    help="A topic setting; may be repeated.",
-)
+@config_option("A topic setting; may be repeated.")
 @click.option(
     "--if-not-exists", is_flag=True, help="Succeed if the topic exists; leave it unchanged."
 )

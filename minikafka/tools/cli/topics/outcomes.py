@@ -1,8 +1,8 @@
-"""The outcomes of requests about topics, and an option that two commands share."""
+"""The outcomes of requests about topics, and the options that two commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Final
 
@@ -10,6 +10,7 @@ import click
 
 import minikafka.client as clients
 from minikafka.base.errors import ErrorCode
+from minikafka.tools.cli.arguments.options import key_value_pairs
 from minikafka.tools.cli.execution.running import fail_unless, tell_causes_of
 from minikafka.tools.cli.terminal.columns import Column, failure, objects
 from minikafka.tools.cli.terminal.echo import echo, show, wants_json
@@ -24,6 +25,23 @@ assignment_option = click.option(
     metavar="1:2:3,2:3:1",
     help="Brokers of each new partition, the preferred leader first.",
 )
+
+
+def partitions_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for the number of partitions, with this help."""
+    return click.option("-p", "--partitions", type=click.IntRange(1), metavar="N", help=text)
+
+
+def config_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for settings, passed as `configs`, with this help."""
+    return click.option(
+        "--config",
+        "configs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=key_value_pairs,
+        help=text,
+    )
 
 
 _OUTCOME: Final = (Column("", "topic", itemgetter(0)), *failure(itemgetter(1)))
