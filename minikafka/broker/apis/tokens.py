@@ -16,11 +16,12 @@ and DescribeDelegationToken 41, versions 0–3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from minikafka.base.endpoints import PLAINTEXT, SecurityProtocol
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.ports import Buffer
 from minikafka.base.printable import printable
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.services import (
@@ -37,6 +38,7 @@ from minikafka.kafka.wire.versions import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
     EXPIRE_DELEGATION_TOKEN,
+    NAMES,
     RENEW_DELEGATION_TOKEN,
 )
 from minikafka.security.operations import (
@@ -133,36 +135,35 @@ async def renew_delegation_token(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes:
     """Return the response to a RenewDelegationToken request."""
-    client = context.connection
-    code, expires_ms = ErrorCode.NONE, _NO_TIME
-    try:
-        _check_may_ask(services, client)
-        expires_ms = await services.tokens.renew(
-            client.principal, bytes(request.hmac), request.renew_period_ms
-        )
-    except (KafkaError, CoordinationError) as error:
-        code, _ = refusal(error, f"renewal of a delegation token by {printable(client.principal)}")
-    return response(
-        RENEW_DELEGATION_TOKEN, context.version, error_code=code, expiry_timestamp_ms=expires_ms
-    )
+    renewal = services.tokens.renew, request.renew_period_ms
+    return await _changed(services, context, RENEW_DELEGATION_TOKEN, request.hmac, *renewal)
 
 
 async def expire_delegation_token(
     services: Services, request: Entity, context: RequestContext
 ) -> bytes:
     """Return the response to an ExpireDelegationToken request."""
+    end = services.tokens.end, request.expiry_time_period_ms
+    return await _changed(services, context, EXPIRE_DELEGATION_TOKEN, request.hmac, *end)
+
+
+async def _changed(
+    services: Services,
+    context: RequestContext,
+    api: int,
+    hmac: Buffer,
+    change: Callable[[str, bytes, int], Awaitable[int]],
+    period_ms: int,
+) -> bytes:
+    """Change the end of a token, and return the response with the new end."""
     client = context.connection
     code, expires_ms = ErrorCode.NONE, _NO_TIME
     try:
         _check_may_ask(services, client)
-        expires_ms = await services.tokens.end(
-            client.principal, bytes(request.hmac), request.expiry_time_period_ms
-        )
+        expires_ms = await change(client.principal, bytes(hmac), period_ms)
     except (KafkaError, CoordinationError) as error:
-        code, _ = refusal(error, f"end of a delegation token by {printable(client.principal)}")
-    return response(
-        EXPIRE_DELEGATION_TOKEN, context.version, error_code=code, expiry_timestamp_ms=expires_ms
-    )
+        code, _ = refusal(error, f"{NAMES[api]} of {printable(client.principal)}")
+    return response(api, context.version, error_code=code, expiry_timestamp_ms=expires_ms)
 
 
 def describe_delegation_token(
