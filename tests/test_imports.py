@@ -245,6 +245,13 @@ def test_command_line_has_no_imports_for_the_type_checker_alone():
     assert [path for path in files if "TYPE_CHECKING" in text_of(path)] == []
 
 
+def test_zookeeper_server_does_not_load_the_configuration_of_brokers():
+    """It would need 2 MB more."""
+    code = "import sys, minikafka.tools.cli.processes.zookeeper_process; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [name for name in ended.stdout.split() if name.startswith("minikafka.base.config")] == []
+
+
 def test_import_of_a_spark_session_without_spark_names_the_extra(base_python: Path):
     """The error must say what to install."""
     ended = in_base_install(base_python, "-c", "from minikafka.spark.session import session")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from minikafka.base.config.security import SecurityKeys
+if TYPE_CHECKING:  # a ZooKeeper server does not load the configuration of brokers, 2 MB
+    from minikafka.base.config.security import SecurityKeys
 
 
 class Expiry(NamedTuple):

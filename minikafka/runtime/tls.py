@@ -14,13 +14,15 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 
-from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import Expiry, Tls
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Clock, StreamHandler
 from minikafka.runtime.connection import SocketConnection, feed
+
+if TYPE_CHECKING:  # a ZooKeeper server does not load the configuration of brokers, 2 MB
+    from minikafka.base.config.security import SecurityKeys
 
 logger = logging.getLogger(__name__)
 

@@ -6,14 +6,16 @@ import asyncio
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import Tls
 from minikafka.base.ports import Listener, StreamHandler
 from minikafka.runtime.connection import SocketConnection
 from minikafka.runtime.listening import stop_listening
 from minikafka.runtime.tls import RenewableTls, TlsAccepted, TlsServer, connect_tls
+
+if TYPE_CHECKING:  # a ZooKeeper server does not load the configuration of brokers, 2 MB
+    from minikafka.base.config.security import SecurityKeys
 
 BACKLOG: Final = 1024
 
