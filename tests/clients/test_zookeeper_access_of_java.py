@@ -29,8 +29,10 @@ from support.security.secure_zookeepers import (
 from support.zookeeper import bytes as wire
 from support.zookeeper.bytes import Wire
 
+from minikafka.client import Client, NewTopic
 from minikafka.runtime.clock import SystemRng
 from minikafka.runtime.spawning import die_with
+from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.ports import free_ports
 from minikafka.zookeeper.nodes.secure_nodes import secure_acl
 from minikafka.zookeeper.processes.apache import find_java
@@ -75,7 +77,7 @@ def tls_flags(material: Material, certificate: Certificate) -> list[str]:
     ]
 
 
-async def printed(connect: str, *flags: str) -> list[str]:
+async def printed(connect: str, *flags: str, commands: str = COMMANDS) -> list[str]:
     """Run the commands with ZooKeeper's command-line client; return the sorted lines that it prints to both outputs."""
     process = await asyncio.create_subprocess_exec(
         str(find_java()), "-Dzookeeper.fips-mode=false", *flags, "-cp", CLASS_PATH, MAIN, "-server", connect,
@@ -83,7 +85,7 @@ async def printed(connect: str, *flags: str) -> list[str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
-    output, _ = await process.communicate(COMMANDS.encode())
+    output, _ = await process.communicate(commands.encode())
     text = re.sub(r"([cm]time =).*", r"\1", output.decode().replace(connect, "SERVER"))
     lines = [line.strip() for line in text.splitlines()]
     start = next(i for i, line in enumerate(lines) if line.startswith("JLine")) + 1
@@ -192,5 +194,51 @@ async def test_kafka_gives_its_nodes_the_lists_that_minikafka_gives(tmp_path: Pa
             entry
             for bits, scheme, name in secure_acl(path)
             for entry in (own if scheme == "auth" else [(bits, scheme, name)])
+        }
+        assert set(acl) == expected, path
+
+
+@needs_kafka
+async def test_nodes_of_a_cluster_are_closed_by_kafkas_migrator_and_set_acl(tmp_path: Path):
+    """Kafka's tool does not know the nodes below /leaders and /minikafka."""
+    material = Material(tmp_path / "ca")
+    server = secure_server(SecureEmbedded, tmp_path / "server", material)
+    alice, connect = material.authority.client("alice"), f"{HOST}:{server.secure_port}"
+    keys = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.ssl.keystore.location": str(alice.pkcs12),
+        "zookeeper.ssl.keystore.password": PASSWORD,
+        "zookeeper.ssl.truststore.location": str(material.authority.pkcs12),
+        "zookeeper.ssl.truststore.password": PASSWORD,
+    }
+    file = tmp_path / "tls.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    await server.start()
+    cluster = LocalCluster(
+        1, data=tmp_path / "cluster", config=keys, coordination="leaders", zookeeper=connect
+    )
+    try:
+        await cluster.start()
+        assert set(acls_of(server.port).values()) == {((31, "world", "anyone"),)}
+        await run_java(
+            "kafka.admin.ZkSecurityMigrator", "--zookeeper.acl=secure",
+            "--zookeeper.connect", connect, "--zk-tls-config-file", str(file),
+        )  # fmt: skip
+        commands = "".join(
+            f"setAcl -R /{own} auth::cdrwa,world:anyone:r\n" for own in ("leaders", "minikafka")
+        )
+        await printed(connect, *tls_flags(material, alice), commands=f"{commands}quit\n")
+        found = acls_of(server.port)
+        async with Client(cluster.bootstrap) as client:
+            await client.create_topics(NewTopic("orders", 1))
+    finally:
+        await cluster.stop()
+        await server.stop()
+    assert {"/leaders/brokers/ids/1", "/config/users", "/brokers"} <= found.keys()
+    for path, acl in found.items():
+        expected = {
+            (bits, *(ALICE if scheme == "auth" else (scheme, name)))
+            for bits, scheme, name in secure_acl(path)
         }
         assert set(acl) == expected, path
