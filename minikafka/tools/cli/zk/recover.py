@@ -41,7 +41,8 @@ def recover(data: str | None, without: tuple[int, ...]) -> None:
 
     Stop the brokers first (minikafka down), and start them afterwards (minikafka up). Topics, partitions, topic ids,
     records, group offsets and transactions are kept; no acknowledged record is lost. What only ZooKeeper had is listed
-    at the end: the settings of topics and brokers, the order of replicas, and which topics were deleted.
+    at the end: settings of topics and brokers, users, quotas, ACLs and delegation tokens, the order of replicas, and
+    which topics were deleted.
     """
     directory = directories.ClusterDirectory(Path(data_directory(data)))
     rebuilt = _rebuild(directory, without)
@@ -139,8 +140,10 @@ _UNKNOWN = (
     "them: minikafka configs set KEY=VALUE --topic T{where}, minikafka configs delete retention.ms retention.bytes "
     "--topic T{where}. Topics that were compacted are compacted again",
     "settings that were changed at run time for brokers are lost: minikafka configs describe --brokers-default{where}",
-    "users with SCRAM, delegation tokens, ACLs and quotas are lost: minikafka users add, minikafka acls add, minikafka "
-    "quotas set",
+    "users with SCRAM, quotas, ACLs and delegation tokens are lost. Until you make them again, these users cannot "
+    "log in, and with an authorizer only super.users have rights, or everyone with allow.everyone.if.no.acl.found: "
+    "minikafka users add USER{where}, minikafka acls add{where}, minikafka quotas set{where}. If brokers log in with "
+    "SCRAM, make their user before they start: kafka-configs.sh --zookeeper",
     "the order of replicas is new, and with it the preferred leaders",
     "moves and deletions that were in progress are forgotten: each broker with a log of a partition is a replica, and "
     "a topic that was deleted while a broker was down may be back: minikafka topics delete T{where}",

@@ -1,4 +1,4 @@
-"""`minikafka zk export | import`: arguments, output, and directories that are in use."""
+"""`minikafka zk export | import | recover`: arguments, output, and directories that are in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from support.zookeeper.server_states import RandomWrites, new_state
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.runtime.storage import DiskStorage
-from minikafka.tools.cli.zk import zk
+from minikafka.tools.cli.zk import recover, zk
+from minikafka.tools.cluster.recovery.rebuild import Rebuilt
 from minikafka.zookeeper.server.core.state import ServerState
 from minikafka.zookeeper.server.store.store import Store
 
@@ -122,3 +123,14 @@ def test_source_must_exist(tmp_path: Path) -> None:
     result = run("import", tmp_path / "none", tmp_path / "data")
     assert result.exit_code == 2
     assert "does not exist" in result.output
+
+
+def test_recover_lists_what_it_cannot_rebuild_with_the_commands(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recover._tell(Rebuilt("the-cluster", (), (1,), (), 1_000, 1_000), " --data d")
+    said = capsys.readouterr().out
+    for lost in ("settings of topics", "users with SCRAM, quotas, ACLs and delegation tokens"):
+        assert f"- {lost} are lost" in said
+    for command in ("configs set KEY=VALUE --topic T", "users add USER", "acls add", "quotas set"):
+        assert f"minikafka {command} --data d" in said
