@@ -247,7 +247,7 @@ def test_command_line_has_no_imports_for_the_type_checker_alone():
 
 def test_zookeeper_server_does_not_load_the_configuration_of_brokers():
     """It would need 2 MB more."""
-    code = "import sys, minikafka.tools.cli.processes.zookeeper_process; print(*sys.modules)"
+    code = "import sys, minikafka.tools.cli.foreground.zookeeper_process; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [name for name in ended.stdout.split() if name.startswith("minikafka.base.config")] == []
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint, not_opened
-from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
@@ -33,6 +33,7 @@ from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.admin.users import UserAdmin
 from minikafka.broker.capabilities import CoordinationMode
 from minikafka.broker.clock_offsets import ClockOffsets
+from minikafka.broker.controlled_shutdown import ControlledShutdown, note
 from minikafka.broker.controller_client import ControllerClient
 from minikafka.broker.coordinators.group_host import GroupHost, offsets_topic
 from minikafka.broker.coordinators.group_lags import GroupLags
@@ -46,7 +47,7 @@ from minikafka.broker.coordinators.transaction_host import (
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.delegation_tokens import DelegationTokens
-from minikafka.broker.ledger.record import BROKER, by_topic, in_parts
+from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.network.admission import AuthenticationLog
@@ -86,7 +87,6 @@ from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
 
-_CALL_TIMEOUT_MS: Final = 30_000
 _METRICS_PERIOD_MS: Final = 60_000
 """Length of one period of the histograms. Their quantiles cover the current and the previous period."""
 
@@ -167,6 +167,7 @@ class BrokerServer:
         self.config_updates = self._new_config_updates()
         self.config_changes = capabilities.configs.changes(self.config_updates)
         self._controller_client = self._new_controller_client(control)
+        self._controlled_shutdown = self._new_controlled_shutdown()
         self.admin = self._new_admin(ports)
         others = OtherBrokers(self.metadata, self.control_plane, control)
         self.marker_appends = MarkerAppends(self.replicas, ports.clock, self.admin.pauses)
@@ -241,6 +242,9 @@ class BrokerServer:
             listener,
             self.on_call,
         )
+
+    def _new_controlled_shutdown(self) -> ControlledShutdown:
+        return ControlledShutdown(self.config, self.clock, self._controller_client, self.ledger)
 
     def _new_admin(self, ports: BrokerPorts) -> BrokerAdmin:
         topic_store, configs = self.capabilities.topics, self.capabilities.configs
@@ -539,10 +543,11 @@ class BrokerServer:
         if self._is_stopping:
             return
         self._is_stopping = True
-        self._note("stopping", controlled=controlled)
+        note(self.ledger, "stopping", controlled=controlled)
         if controlled and self.config.controlled_shutdown_enable:
             self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
-            await self._controlled_shutdown()
+            self.replicas.leaving = True
+            await self._controlled_shutdown.run(lambda: self.info.epoch)
         self.state = BrokerState.SHUTTING_DOWN
         self.gate.open()
         await self.capabilities.lifecycle.resign()
@@ -553,47 +558,5 @@ class BrokerServer:
         await self.control_plane.close()
         await self.tasks.close()
         await self.logs.close()
-        self._note("stopped", controlled=controlled)
+        note(self.ledger, "stopped", controlled=controlled)
         self.ledger.close()
-
-    async def _controlled_shutdown(self) -> None:
-        """Ask the controller to move all leaderships to other brokers (R23).
-
-        Give up after `controlled.shutdown.max.retries` attempts.
-        """
-        config = self.config
-        self.replicas.leaving = True
-        for attempt in range(1, config.controlled_shutdown_max_retries + 1):
-            if attempt > 1:
-                await self.clock.sleep(config.controlled_shutdown_retry_backoff_ms)
-            self._note("controlled shutdown asked", attempt=attempt)
-            try:
-                remaining = await self._ask_to_shut_down()
-            except (OSError, KafkaError, CoordinationError) as error:
-                logger.warning("controlled shutdown, attempt %d: %s", attempt, error)
-                self._note("controlled shutdown answered", attempt=attempt, error=str(error))
-                continue
-            self._note_remaining(attempt, remaining)
-            if not remaining:
-                return
-            logger.warning(
-                "controlled shutdown, attempt %d: still leading %d partitions",
-                attempt,
-                len(remaining),
-            )
-
-    async def _ask_to_shut_down(self) -> list[TopicPartition]:
-        body = messages.encode_registration(self.config.broker_id, self.info.epoch)
-        answer = await self._controller_client.call(
-            messages.CONTROLLED_SHUTDOWN, body, _CALL_TIMEOUT_MS
-        )
-        return messages.decode_remaining(answer)
-
-    def _note_remaining(self, attempt: int, remaining: list[TopicPartition]) -> None:
-        for run, part in in_parts(remaining):
-            left = by_topic(run)
-            self._note("controlled shutdown answered", attempt=attempt, still_leading=left, **part)
-
-    def _note(self, fact: str, **details: object) -> None:
-        """Record a fact about this broker in the ledger, as one line with these details."""
-        self.ledger.record(BROKER, "", {"fact": fact, **details})

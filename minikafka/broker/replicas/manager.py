@@ -99,17 +99,7 @@ class ReplicaManager:
         self.turns = Scheduler(clock, lambda now: self.purgatory.finish_tick(now))  # noqa: PLW0108  made below
         self.purgatory = Purgatory(self._storage_failed, clock, self.turns.finish_soon)
         self.walks = RecordWalks(clock, self.turns.checks)
-        self.fetchers = Fetchers(
-            broker_id,
-            config,
-            connector,
-            clock,
-            tasks,
-            self._storage_failed,
-            self.purgatory.high_watermark_followed,
-            self._connection_lost,
-            self._lifecycle.report_lost_connection,
-        )
+        self.fetchers = self._new_fetchers(connector)
         self.isr_changes = IsrChanges(
             capabilities.isrs, self.partitions, metadata, self.purgatory, clock, tasks, ledger
         )
@@ -122,16 +112,7 @@ class ReplicaManager:
         self.checkpoints = Checkpoints(
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
-        self.upkeep = Upkeep(
-            logs,
-            self.partitions,
-            config,
-            clock,
-            tasks,
-            self.turns.slices(),
-            self.delete_records,
-            self._directory_failed,
-        )
+        self.upkeep = self._new_upkeep()
         self.on_shortage: Callable[[], None] = lambda: None
         """Called when an operation found no free file descriptor, to free some."""
         self._short_at = -_EPISODE_MS
@@ -140,6 +121,31 @@ class ReplicaManager:
         self.leaving = False
         """True in a controlled shutdown. The broker then follows no new leader, because the leader would add this
         broker to the ISR (R24, S24)."""
+
+    def _new_fetchers(self, connector: Connector) -> Fetchers:
+        return Fetchers(
+            self.broker_id,
+            self.config,
+            connector,
+            self.clock,
+            self.tasks,
+            self._storage_failed,
+            self.purgatory.high_watermark_followed,
+            self._connection_lost,
+            self._lifecycle.report_lost_connection,
+        )
+
+    def _new_upkeep(self) -> Upkeep:
+        return Upkeep(
+            self.logs,
+            self.partitions,
+            self.config,
+            self.clock,
+            self.tasks,
+            self.turns.slices(),
+            self.delete_records,
+            self._directory_failed,
+        )
 
     def start(self) -> None:
         """Start the periodic work: ISR writes, lag checks, expiry of fetches, retention."""
