@@ -218,7 +218,7 @@ async def refused(
     topic = await place.topic()
     async with place.driver(command, login, bootstrap) as driver:
         [fact] = await driver.run("attempt", topic)
-    assert _REFUSAL.search(fact.get("text", "")), fact
+    assert _REFUSAL.search(f"{fact.get('error')}: {fact.get('text')}"), fact
     assert await place.count(topic) == 0
     return fact
 

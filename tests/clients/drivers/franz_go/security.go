@@ -102,14 +102,17 @@ func acls(ctx context.Context, a *kadm.Client, topic string) {
 	}
 	filter := kadm.NewACLs().Topics(topic).ResourcePatternType(kadm.ACLPatternLiteral).
 		Allow().AllowHosts().Deny().DenyHosts().Operations()
-	described, err := a.DescribeACLs(ctx, filter)
-	check(err)
 	found, gone := []string{}, []string{}
-	for _, one := range described {
-		check(one.Err)
-		for _, acl := range one.Described {
-			found = append(found, acl.Principal)
+	for len(found) == 0 { // the broker that was asked may not know it yet
+		described, err := a.DescribeACLs(ctx, filter)
+		check(err)
+		for _, one := range described {
+			check(one.Err)
+			for _, acl := range one.Described {
+				found = append(found, acl.Principal)
+			}
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	deleted, err := a.DeleteACLs(ctx, filter)
 	check(err)

@@ -107,6 +107,10 @@ final class Security {
             new ResourcePatternFilter(ResourceType.TOPIC, topic, PatternType.LITERAL), AccessControlEntryFilter.ANY);
         admin.createAcls(List.of(binding)).all().get();
         Collection<AclBinding> found = admin.describeAcls(filter).values().get();
+        while (found.isEmpty()) { // the broker that was asked does not know it yet
+            Thread.sleep(20);
+            found = admin.describeAcls(filter).values().get();
+        }
         Collection<AclBinding> deleted = admin.deleteAcls(List.of(filter)).all().get();
         Driver.say("{\"acls\": " + quotedAll(principals(found)) + ", \"deleted\": " + quotedAll(principals(deleted)) + "}");
     }

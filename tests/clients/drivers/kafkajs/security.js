@@ -45,7 +45,10 @@ async function rights(bootstrap, topic) {
   const entry = { principal: 'User:bob', host: '*', operation: AclOperationTypes.READ, permissionType: AclPermissionTypes.ALLOW }
   await admin.createAcls({ acl: [{ ...filter, ...entry }] })
   const any = { ...filter, operation: AclOperationTypes.ANY, permissionType: AclPermissionTypes.ANY }
-  const { resources } = await admin.describeAcls(any)
+  let resources = []
+  while (!resources.length) { // the broker that was asked may not know it yet
+    resources = (await admin.describeAcls(any)).resources
+  }
   const { filterResponses } = await admin.deleteAcls({ filters: [any] })
   await admin.disconnect()
   return {
