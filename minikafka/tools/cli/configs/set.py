@@ -12,6 +12,7 @@ import click
 import minikafka.client.administration.results as administration
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import unknown_key
+from minikafka.base.config.security import PREFIX
 from minikafka.base.config.throttles import THROTTLES
 from minikafka.tools.cli.arguments.options import client_options, key_value_pairs
 from minikafka.tools.cli.configs.resource import alter, resource_options
@@ -33,10 +34,12 @@ def set_(resource: administration.Resource, settings: dict[str, str]) -> None:
 def _warn_of_unknown(resource: administration.Resource, names: Iterable[str]) -> None:
     """Print a warning for each unknown key of a broker: the broker stores the key, but the key has no effect.
 
-    Unknown keys of topics need no warning, because they are refused.
+    Unknown keys of topics and of listeners need no warning, because they are refused.
     """
+    if resource.type is not administration.ResourceType.BROKER:
+        return
     known = [*BrokerConfig.keys(), *THROTTLES]
     for name in names:
-        if resource.type is administration.ResourceType.BROKER and name not in known:
+        if name not in known and not name.startswith(PREFIX):
             stored = f"minikafka: warning: {name} is stored without effect"
             echo(f"{stored}: {unknown_key(name, known)}", err=True)

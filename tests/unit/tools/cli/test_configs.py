@@ -83,6 +83,12 @@ def test_configs_set_warns_about_an_unknown_key(admin: ScriptedAdmin) -> None:
     assert admin.configs[Resource(ResourceType.BROKER, "")] == stored
 
 
+def test_configs_set_does_not_warn_about_a_key_of_a_listener(admin: ScriptedAdmin) -> None:
+    for key in ("max.connections=5", "ssl.keystore.location=/keys.p12"):
+        done = call("set", "--broker", "1", f"listener.name.out.{key}")
+        assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_describe_shows_settings_with_their_sources(admin: ScriptedAdmin) -> None:
     call("set", "--topic", "t", "retention.ms=5")
     assert call("describe", "--topic", "t").stdout == (
