@@ -279,6 +279,21 @@ def test_changed_quota_applies_to_the_next_request() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("value", [1_000_000, None], ids=["raised", "removed"])
+def test_client_waits_as_it_was_told_although_its_quota_changes(value: float | None) -> None:
+    async def scene(cluster: MemoryCluster) -> None:
+        await set_quota(cluster, 1_000, user="alice")
+        alice = await User(cluster, "alice").connect()
+        _, throttle_ms = await produce(alice)
+        told_at = now()
+        await set_quota(cluster, value, user="alice")
+        await waited(alice)
+        assert now() - told_at == pytest.approx(throttle_ms / 1000, abs=0.1)
+        assert await produce(alice) == (0, 0)
+
+    play(scene)
+
+
 def test_quota_is_known_to_brokers_that_start_later_and_is_described() -> None:
     async def scene(cluster: MemoryCluster) -> None:
         await set_quota(cluster, 1_000, user="alice", client_id=None)
