@@ -378,6 +378,25 @@ async def test_created_acls_are_described_and_deleted(cluster: MemoryCluster) ->
     assert await described(admin) == []
 
 
+async def test_deletion_leaves_the_other_acls_of_a_pattern(cluster: MemoryCluster) -> None:
+    admin = await User(cluster, "ANONYMOUS").connect()
+    acls = [creation("a"), creation("a", principal="User:bob")]
+    await admin.ask(CREATE_ACLS, 2, creations=acls)
+    await admin.ask(DELETE_ACLS, 2, filters=[selection(principal_filter="User:bob")])
+    assert await described(admin) == [("a", 3, ["User:alice"])]
+
+
+@pytest.mark.parametrize("name", ["cluster", "", "a/b"])
+async def test_acl_with_an_invalid_name_of_a_resource_is_not_created(
+    cluster: MemoryCluster, name: str
+) -> None:
+    admin = await User(cluster, "ANONYMOUS").connect()
+    kind = 4 if name == "cluster" else 2
+    created = await admin.ask(CREATE_ACLS, 2, creations=[creation(name, resource_type=kind)])
+    assert created.results[0].error_code == ErrorCode.INVALID_REQUEST
+    assert await described(admin) == []
+
+
 async def test_version_0_concerns_literal_patterns_alone(cluster: MemoryCluster) -> None:
     admin = await User(cluster, "ANONYMOUS").connect()
     acls = [creation("a"), creation("a", resource_pattern_type=4)]
