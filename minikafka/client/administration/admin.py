@@ -98,10 +98,14 @@ class Admin:
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
         """Return the cluster and these topics (None: all topics), sorted by name, from the metadata of one broker.
 
-        This works without a controller, because any broker may answer. Unknown topics are left out.
+        This works without a controller, because any broker may answer. Unknown topics are left out. Raises KafkaError,
+        also if the client lacks the right to describe one of `names`.
         """
         wanted = None if names is None else several(str, names)
         cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
+        for info, error in topics:
+            if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise KafkaError(error, f"{info.name}: no ACL lets the client describe this topic")
         known = (info for info, error in topics if error is ErrorCode.NONE)
         return cluster, sorted(known, key=lambda info: info.name)
 
