@@ -206,7 +206,7 @@ class _Planner:
         wanted = request.zookeeper
         if wanted not in (None, EMBEDDED):
             rule = "must be embedded in a secure cluster, which protects its own server"
-            raise ConfigError(f"{_CONNECT} {rule}, got {wanted}")
+            raise ClusterError(f"{_CONNECT} {rule}, got {wanted}", "leave --zookeeper out")
 
     def _listeners(self) -> list[_Ports]:
         """Return the listeners of the cluster, the control listener last."""

@@ -44,13 +44,12 @@ class Authority:
     @classmethod
     def load(cls, key: bytes, certificate: bytes) -> Authority:
         """Return the authority in two PEM texts. Raises ValueError."""
+        own = _certificates(certificate)[0]
         try:
-            return cls(
-                serialization.load_pem_private_key(key, None),
-                x509.load_pem_x509_certificate(certificate),
-            )
-        except TypeError as error:
-            raise ValueError("the private key needs a password") from error
+            private = serialization.load_pem_private_key(key, None)
+        except (TypeError, ValueError) as error:
+            raise ValueError("it has no private key in PEM format without a password") from error
+        return cls(private, own)
 
     @property
     def expiry(self) -> datetime:
@@ -88,7 +87,14 @@ class Authority:
 
 def expiry(pem: bytes) -> datetime:
     """Return when the first certificate of a PEM text expires. Raises ValueError."""
-    return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
+    return _certificates(pem)[0].not_valid_after_utc
+
+
+def _certificates(pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise ValueError("it has no certificate in PEM format") from error
 
 
 def _certificate(

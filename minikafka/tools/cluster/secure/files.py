@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from minikafka.base.config.client import client_config
+from minikafka.base.config.client import ClientConfig, client_config
 from minikafka.base.config.security import JAAS
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
@@ -35,6 +35,7 @@ _HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 _RENEWED: Final = timedelta(days=30)
 """A start replaces the certificate of the brokers if it expires within this time."""
 _PASSWORD_BYTES: Final = 16
+_CORRECTION: Final = "correct it, or restore it from a copy"
 
 
 class SecurityFiles:
@@ -66,11 +67,15 @@ class SecurityFiles:
                 f"Write this file with the password of {user}, as {FIRST_USER}.properties has it"
             )
         file = self.properties(user)
-        with _errors_name(file, "correct it, or restore it from a copy"):
-            config = client_config(decode_properties(file.read_bytes()))
+        config = self._config(file)
+        with _errors_name(file, _CORRECTION):
             if config.sasl_jaas_config is None:
                 raise ConfigError(f"{JAAS} is not set")
             return login_of(MECHANISM, parse_for(MECHANISM, config.sasl_jaas_config))
+
+    def _config(self, file: Path) -> ClientConfig:
+        with _errors_name(file, _CORRECTION):
+            return client_config(decode_properties(file.read_bytes()))
 
     def check(self) -> None:
         """Raise ClusterError if a file that exists cannot be read, or if the files of an existing cluster are gone."""
@@ -89,6 +94,7 @@ class SecurityFiles:
         if not self.exist:
             for user in (FIRST_USER, ADMIN, BROKER):
                 self._write_user(user, rng.bytes(_PASSWORD_BYTES).hex())
+        self._follow_move()
         self._write_zookeeper(self.login(BROKER))
         expiry = self._expiry(self._broker) if self._broker.exists() else now
         if expiry - now < _RENEWED:
@@ -112,6 +118,13 @@ class SecurityFiles:
             "minikafka.zookeeper.jaas.config": _module(DIGEST_MODULE, BROKER, password),
             "zookeeper.set.acl": True,
         }
+
+    def _follow_move(self) -> None:
+        """Write the users' files again if the data directory was moved, and with it the authority that they name."""
+        for file in self._path.glob("*.properties"):
+            truststore = self._config(file).ssl_truststore_location
+            if truststore is not None and not Path(truststore).exists():
+                self._write_user(file.stem, self.login(file.stem).password)
 
     def _write_user(self, user: str, password: str) -> None:
         entries = client_properties(self.authority, user, password)

@@ -464,7 +464,7 @@ def test_what_a_secure_cluster_cannot_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"\[listeners\] cannot be set in a secure cluster"):
         secure_plan(listeners={"SSL": 0})
     for wanted in ("managed", "h:2181"):
-        with pytest.raises(ConfigError, match=f"must be embedded in .*, got {wanted}"):
+        with pytest.raises(ClusterError, match=f"must be embedded in .*, got {wanted}"):
             secure_plan(f'[zookeeper]\nconnect = "{wanted}"')
     with pytest.raises(ClusterError, match=r"choose another cluster\.metrics\.port or cluster\.p"):
         secure_plan("[cluster]\nport = 20_000\nmetrics.port = 20_000")

@@ -122,6 +122,20 @@ def test_each_user_has_a_password_of_its_own(files: SecurityFiles) -> None:
     assert not [login for login in logins if login.password in repr(login)]
 
 
+def test_files_of_users_name_the_authority_after_the_directory_was_moved(
+    files: SecurityFiles, tmp_path: Path
+) -> None:
+    before = files.login(ADMIN)
+    directory = tmp_path / "moved"
+    directory.mkdir()
+    files.authority.parent.rename(directory / "security")
+    moved = SecurityFiles(ClusterDirectory(directory))
+    changed = {"admin.properties", "alice.properties", "broker.properties"}
+    assert start(moved, 1) == changed | {"zookeeper.cfg"}
+    assert f"={moved.authority}\n" in moved.properties(ADMIN).read_text()
+    assert moved.login(ADMIN) == before
+
+
 def test_user_that_was_removed_does_not_come_back(files: SecurityFiles) -> None:
     files.properties(FIRST_USER).unlink()
     assert start(files, 1) == set()
