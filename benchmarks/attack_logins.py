@@ -220,7 +220,7 @@ FLOODS: Final = (
     Flood("a login byte by byte after TLS", CONNECTIONS, choice, of_all, secures=True, drip=DRIP),
     Flood(
         "all but one byte of a token of 512 KiB",
-        LARGE_CONNECTIONS,
+        CONNECTIONS,
         partial(large_token, RECEIVE_MAX),
         of_frames,
         secures=True,

@@ -34,6 +34,8 @@ _HEADER_BYTES: Final = 5
 _HANDSHAKE: Final = b"\x16\x03"
 _PIECE: Final = 64 << 10
 """Most bytes that are read or encrypted at once. OpenSSL's two queues of a connection never shrink below this."""
+_LEAST: Final = 16 << 10
+"""Bytes that are read at once for a handler with a smaller buffer, and during the handshake."""
 _SMALL: Final = 2 << 10
 """Slices below this size are joined before they are encrypted: a TLS record costs 22 bytes and about 2 µs."""
 REFRESH_MS: Final = 5_000
@@ -68,8 +70,12 @@ class TlsConnection(SocketConnection):
         )
 
     def get_buffer(self, hint: int) -> Buffer:
-        """Return the receive buffer of all connections."""
-        return _received
+        """Return the receive buffer of all connections, or as much of it as the handler's own buffer can take.
+
+        What the handler does not take waits in OpenSSL's queue.
+        """
+        most = len(self.handler.get_buffer(hint)) if self._is_secure else 0
+        return _received[: max(_LEAST, most)]
 
     def buffer_updated(self, count: int) -> None:
         """Decrypt the received bytes and pass them to the handler, or continue the handshake with them."""
@@ -367,7 +373,9 @@ class TlsAccepted(TlsConnection):
 
     def get_buffer(self, hint: int) -> Buffer:
         """Return the receive buffer; before the TLS state exists, only as much as shows that the client speaks TLS."""
-        return _received if self._tls is not None else _received[: _HEADER_BYTES - len(self._first)]
+        if self._tls is None:
+            return _received[: _HEADER_BYTES - len(self._first)]
+        return super().get_buffer(hint)
 
     def buffer_updated(self, count: int) -> None:
         if self._tls is not None:

@@ -263,6 +263,28 @@ async def test_only_some_connections_shake_hands_at_once_and_stalled_ones_make_r
         assert cast("Any", handler.link)._tls is None
 
 
+async def test_little_is_read_for_a_handler_with_a_small_buffer_that_has_stopped_reading(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before authentication, each of many connections may wait with what was read."""
+
+    def stop_reading(handler: Handler, count: int) -> None:
+        handler.received += handler._buffer[:count]
+        if len(handler.received) == count:
+            handler.link.pause_reading()
+
+    served = await serve(of_server(authority))
+    client = await served.connect(of_client(authority))
+    monkeypatch.setattr(Handler, "buffer_updated", stop_reading)
+    client.link.send([bytes(1 << 20)])
+    await until(lambda: served.accepted and len(served.accepted[0].received) > 0)
+    link = cast("Any", served.accepted[0].link)
+    assert link._incoming.pending <= 16 << 10
+    link.resume_reading()
+    await until(lambda: len(served.accepted[0].received) == 1 << 20)
+    client.link.close()
+
+
 async def test_handshake_of_a_server_that_says_nothing_can_be_cancelled() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = RenewableTls(ssl.create_default_context)
