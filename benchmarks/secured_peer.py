@@ -14,8 +14,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,7 +31,7 @@ SIZE: Final = 16_384
 IN_FLIGHT: Final = 32
 REQUESTS: Final = 10_000
 """Produce requests of one round, and records that its consumer reads."""
-WARM_UP_ROUNDS: Final = 3
+WARM_UP_ROUNDS: Final = 6
 LOADS: Final = ("produce", "fetch")
 Cluster = Minikafka | ApacheKafka
 
@@ -60,33 +60,34 @@ def main() -> None:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="append a line of results to FILE"
     )
+    parser.add_argument(
+        "--urgent",
+        action="store_true",
+        help="run the measured loads with real-time priority, against other programs (as root)",
+    )
     options = parser.parse_args()
     total = max(int(REQUESTS * options.scale), IN_FLIGHT)
-    work = compare(
-        peer.kafka_jars(), options.only or PROTOCOLS, options.rounds, total, options.json
-    )
+    work = compare(peer.kafka_jars(), options, total)
     lifetime.live(work, uvloop.run)
 
 
-async def compare(
-    jars: str, protocols: Sequence[str], rounds: int, total: int, kept: Path | None
-) -> None:
-    """Measure each protocol, print its rows at once, and append all figures to the file `kept`."""
+async def compare(jars: str, options: argparse.Namespace, total: int) -> None:
+    """Measure each protocol, print its rows at once, and append all figures to the file of `--json`."""
     print(report.machine(), flush=True)
     print(head(), flush=True)
     facts: dict[str, Any] = {}
-    for protocol in protocols:
+    for protocol in options.only or PROTOCOLS:
         with tempfile.TemporaryDirectory(prefix="secured-") as directory:
-            figures = await measure(jars, Path(directory), protocol, rounds, total)
+            figures = await measure(jars, Path(directory), protocol, options, total)
         for load in LOADS:
             print(line(protocol, load, figures), flush=True)
         facts[protocol] = {name: facts_of(found) for name, found in figures.items()}
-    if kept is not None:
-        report.append(kept, {"machine": report.machine(), "secured_peer": facts})
+    if options.json is not None:
+        report.append(options.json, {"machine": report.machine(), "secured_peer": facts})
 
 
 async def measure(
-    jars: str, directory: Path, protocol: str, rounds: int, total: int
+    jars: str, directory: Path, protocol: str, options: argparse.Namespace, total: int
 ) -> dict[str, Figures]:
     """Run all rounds with one protocol, in turn on both systems, and return the figures of each system."""
     material = make_material(directory)
@@ -100,32 +101,54 @@ async def measure(
     found: dict[str, Figures] = {cluster.name: {load: [] for load in LOADS} for cluster in clusters}
     starts: dict[str, peer.Figures] = {cluster.name: {} for cluster in clusters}
     async with peer.started(clusters, starts):
-        for number in range(-WARM_UP_ROUNDS, rounds):
+        for number in range(-WARM_UP_ROUNDS, options.rounds):
             for cluster in clusters if number % 2 else reversed(clusters):
-                measured = await one_round(cluster, protocol, access, total)
+                measured = await one_round(cluster, protocol, access, total, options.urgent)
                 for load, figure in zip(LOADS, measured, strict=True):
                     found[cluster.name][load] += [figure] if number >= 0 else []
     return found
 
 
 async def one_round(
-    cluster: Cluster, protocol: str, access: Access | None, total: int
+    cluster: Cluster, protocol: str, access: Access | None, total: int, urgently: bool
 ) -> tuple[Figure, Figure]:
     """Produce to a new topic and read it; return the figures of both."""
     async with new_topic(cluster) as (topic, leader):
         ports, other = cluster.ports, cluster.ports_of(protocol)
         at = next(other[broker] for broker, port in ports.items() if port == leader.port)
         secured = leader._replace(port=at)
-        before, started = cpu(cluster), time.perf_counter()
-        await produce(secured, topic, access, total)
-        produced = figure_since(cluster, before, started, total)
+        urgent = partial(with_priority, cluster.pids()) if urgently else nullcontext
+        with urgent():
+            before, started = cpu(cluster), time.perf_counter()
+            await produce(secured, topic, access, total)
+            produced = figure_since(cluster, before, started, total)
         await in_thread(os.sync)
         secure = None if access is None else access.secure
         read = partial(load_catch_up.run, topic, [secured], secure)
         await in_thread(read)  # the first read is not counted
-        before, started = cpu(cluster), time.perf_counter()
-        await in_thread(read)
-        return produced, figure_since(cluster, before, started, total)
+        with urgent():
+            before, started = cpu(cluster), time.perf_counter()
+            await in_thread(read)
+            return produced, figure_since(cluster, before, started, total)
+
+
+@contextmanager
+def with_priority(brokers: Sequence[int]) -> Iterator[None]:
+    """Give all threads of the brokers and of this process real-time priority. Raises PermissionError."""
+    pids = (os.getpid(), *brokers)
+    set_policy(pids, os.SCHED_RR, 1)
+    try:
+        yield
+    finally:
+        set_policy(pids, os.SCHED_OTHER, 0)
+
+
+def set_policy(pids: Sequence[int], policy: int, priority: int) -> None:
+    """Set the scheduling policy of all threads of these processes."""
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(int(thread.name), policy, os.sched_param(priority))
 
 
 async def produce(leader: kafka.Leader, topic: str, access: Access | None, total: int) -> None:
