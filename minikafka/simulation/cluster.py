@@ -114,6 +114,8 @@ class MemoryCluster:
 
     async def __aexit__(self, *_: object) -> None:
         for number in tuple(self.brokers):
+            if self.processes[number].is_paused:  # the scenario has failed: show its error
+                self.resume(number)
             await self.stop(number, controlled=False)
         await self.ensemble.close()
         assert not self.crashes, f"tasks of brokers have crashed: {self.crashes}"

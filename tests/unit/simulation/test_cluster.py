@@ -95,3 +95,12 @@ def test_cluster_reports_the_crash_of_a_task(mode: str):
 
     with pytest.raises(AssertionError, match="a defect"):
         run(mode, scenario)
+
+
+def test_error_of_a_scenario_is_shown_although_a_broker_is_paused():
+    async def scenario(cluster: MemoryCluster, client: Client) -> None:
+        cluster.pause(2)
+        raise ValueError("the scenario has failed")
+
+    with pytest.raises(ValueError, match="the scenario has failed"):
+        run(CONTROLLER, scenario)
