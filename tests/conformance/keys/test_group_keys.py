@@ -160,6 +160,7 @@ def test_commit_that_is_not_replicated_times_out() -> None:
         assert await client.commit({("t", 0): 1}) == {0}
         leader, _ = client.coordinator or (0, 0)
         follower = 1 - leader
+        await cluster.until_all_are_in_sync()  # a leader alone in the ISR waits for nobody
         cluster.pause(follower)
         begun = cluster.clock.now()
         assert await client.commit({("t", 0): 2}) == {ErrorCode.REQUEST_TIMED_OUT}
