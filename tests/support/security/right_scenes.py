@@ -549,6 +549,26 @@ SCENES: Final = (
         client_software_version="1",
     ),
     _fixed("existing", v.OFFSET_DELETE, 0, group_id=GROUP, topics=_partitions(partition_index=0)),
+    # The highest versions.
+    _produce("newest", PLAIN, None, version=11),
+    _fetch("newest", 17, OPEN, SHUT, GHOST),
+    _fixed(
+        "v9",
+        v.LIST_OFFSETS,
+        9,
+        replica_id=-1,
+        isolation_level=0,
+        topics=_partitions(partition_index=0, timestamp=-1),
+    ),
+    _commit(9),
+    _fixed("groups-v6", v.FIND_COORDINATOR, 6, key_type=0, coordinator_keys=[GROUP, "other", ""]),
+    _fixed(
+        "v4",
+        v.OFFSET_FOR_LEADER_EPOCH,
+        4,
+        replica_id=-1,
+        topics=_partitions("topic", partition=0, leader_epoch=0),
+    ),
     Scene(  # the last one, because nobody knows when the topics exist
         "create",
         v.METADATA,
