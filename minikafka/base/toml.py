@@ -18,6 +18,8 @@ from minikafka.base.errors import ConfigError
 
 _LINE: Final = re.compile(r"at line ([0-9]+)")
 _END: Final = "at end of document"
+_KEY_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]+\.(?:[^.]+\.(?=sasl\.|connections\.))?")
+"""What stands before a key that is set for one listener, and for one of its mechanisms."""
 _WORD: Final = re.compile(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]")
 _LINES_MAX: Final = 1_000
 """Maximum number of lines of one statement, such as a list."""
@@ -130,6 +132,7 @@ def place_of(text: str, message: str) -> str:
         names = [one.table] if one.values == {} else one.names
         names = [*names, *(name.partition(".")[2] for name in names)]
         names += [name.partition(".")[2] for name in names]
+        names += [own for name in names if (own := _KEY_OF_LISTENER.sub("", name)) != name]
         ranks = [words.index(name) for name in names if name and name in words]
         if ranks:
             shown = any(_shows(message, value) for value in (one.values or {}).values())

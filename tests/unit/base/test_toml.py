@@ -59,6 +59,11 @@ def test_unfinished_document_is_reported_with_its_last_line() -> None:
         ("a = 1", "a port is in use", "line 1, column 1"),
         ("port = 1", "not readable", ""),
         ("", "unknown key x", ""),
+        (
+            '[broker]\nzookeeper.connect = "h"\nlistener.name.in.plain.sasl.jaas.config = "f"',
+            "sasl.jaas.config: cannot connect",
+            "line 3, column 1",
+        ),
     ],
 )
 def test_place_of_a_message_is_the_line_of_the_key_that_it_names(
