@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config.cluster import ClusterConfig, data_in
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ClusterLost, ConfigError
 from minikafka.base.properties import Property
 from minikafka.base.toml import place_of
 from minikafka.tools.cli.terminal.echo import echo
@@ -69,7 +69,7 @@ def errors_name_file(file: Path | None) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        if file is None:
+        if file is None or isinstance(error, ClusterLost):  # the data are wrong, not the file
             raise
         raise ConfigError(f"{file}: {_placed(file, str(error))}") from error
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.base.errors import ConfigError
-from minikafka.tools.cli.arguments.config_files import load_cluster_config
+from minikafka.base.errors import ClusterLost, ConfigError
+from minikafka.tools.cli.arguments.config_files import errors_name_file, load_cluster_config
 
 
 def test_cluster_config_is_read_from_current_directory_without_option(
@@ -23,6 +23,11 @@ def test_config_error_names_the_file(tmp_path: Path) -> None:
     file.write_text("[cluster]\nbroker = 3\n")
     with pytest.raises(ConfigError, match=r"mine\.toml: .*brokers"):
         load_cluster_config(str(file))
+
+
+def test_error_about_lost_data_does_not_blame_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ClusterLost, match=r"^ZooKeeper has"), errors_name_file(tmp_path / "b.toml"):
+        raise ClusterLost("ZooKeeper has no node /cluster/id")
 
 
 @pytest.mark.parametrize(
