@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from minikafka.base.config.keys import INT_MAX, ConfigType, Key, key, table, unknown_key
+from minikafka.base.errors import ConfigError
 
 _, BOOLEAN, STRING, INT, LONG, _, LIST, PASSWORD = ConfigType
 
@@ -172,15 +173,13 @@ def listener_key(name: str) -> Key | None:
     if not name.startswith(PREFIX):
         return None
     _, rest = listener_part(name)
-    if rest in LISTENER_LIMITS:
-        return replace(LISTENER_LIMITS[rest], name=name)
-    if rest in _KEYS:
-        found = rest
-    else:
-        found = rest.partition(".")[2]
-        if found not in _OF_MECHANISM:
-            raise unknown_key(name, [name.removesuffix(rest) + known for known in _KEYS])
-    return replace(_KEYS[found], name=name)
+    found = rest if rest in LISTENER_LIMITS or rest in _KEYS else rest.partition(".")[2]
+    if found != rest and found not in _OF_MECHANISM:
+        raise unknown_key(name, [name.removesuffix(rest) + known for known in _KEYS])
+    scope = name.removesuffix(found)
+    if scope != scope.lower():
+        raise ConfigError(f"{name} must begin in lower case: write {scope.lower()}{found}")
+    return replace(LISTENER_LIMITS.get(found) or _KEYS[found], name=name)
 
 
 def is_listener_limit(name: str) -> bool:

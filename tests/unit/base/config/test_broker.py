@@ -297,6 +297,14 @@ def test_keys_of_tls_and_sasl_without_a_listener_that_uses_them_are_named(listen
     assert BrokerConfig.from_mapping(keys).unread_keys.get(key, "") == reason
 
 
+@for_each(["listener.name.OWN.ssl.client.auth", "listener.name.own.PLAIN.sasl.jaas.config"])
+def test_key_of_a_listener_in_upper_case_is_refused_with_the_key_to_write(key):
+    """Kafka ignores it without a word."""
+    prefix, own = key.rsplit(".", 3)[0], ".".join(key.rsplit(".", 3)[1:])
+    with pytest.raises(ConfigError, match=re.escape(f"write {prefix.lower()}.{own}")):
+        BrokerConfig.from_mapping(ONE | {key: "required"})
+
+
 def test_mechanism_between_brokers_is_read_if_they_connect_with_sasl():
     keys = ONE | {
         "listeners": "SASL_SSL://127.0.0.1:1",
