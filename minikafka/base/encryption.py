@@ -35,7 +35,7 @@ class ListenerTls(Tls, Protocol):
     """How the connections of a Kafka listener are encrypted, by keys that may be changed."""
 
     def check(self, keys: SecurityKeys) -> None:
-        """Raise ConfigError unless these keys could be used."""
+        """Raise ConfigError unless these keys can be used, and may take the place of the current ones."""
 
     def use(self, keys: SecurityKeys) -> None:
-        """Use these keys for new connections. Raises ConfigError, and keeps what was in use."""
+        """Use these keys for new connections, whatever was in use. Raises ConfigError, and keeps what was in use."""

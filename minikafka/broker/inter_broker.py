@@ -27,7 +27,7 @@ def connector_of(
         item.security for item in listeners.kafka if item.name == listeners.inter_broker
     ] or [PLAINTEXT]
     keys = config.security_of(listeners.inter_broker)
-    tls = transport.tls(keys, server=False) if security.is_encrypted else None
+    tls = transport.tls(keys, server=False, between=True) if security.is_encrypted else None
     login = _login(config) if security.is_sasl else None
     return Connector(transport, tls, login, random_bytes)
 

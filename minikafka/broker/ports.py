@@ -28,8 +28,11 @@ from minikafka.base.ports import (
 class TlsTransport(Transport, Protocol):
     """Byte streams between processes, which Kafka's `ssl.*` keys can encrypt."""
 
-    def tls(self, keys: SecurityKeys, *, server: bool) -> ListenerTls:
-        """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key."""
+    def tls(self, keys: SecurityKeys, *, server: bool, between: bool = False) -> ListenerTls:
+        """Return the encryption of a listener, or of the connections to it. Raises ConfigError, which names the key.
+
+        `between`: brokers connect to each other with these keys.
+        """
 
 
 class ControlTls(NamedTuple):

@@ -14,7 +14,7 @@ import os
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from minikafka.base.encryption import Expiry, Tls
 from minikafka.base.errors import ConfigError
@@ -40,6 +40,8 @@ _SMALL: Final = 2 << 10
 """Slices below this size are joined before they are encrypted: a TLS record costs 22 bytes and about 2 µs."""
 REFRESH_MS: Final = 5_000
 """Time between two looks at the files of keys and certificates."""
+_TURNS: Final = 3
+"""Times that each side continues a handshake in memory. TLS 1.2 needs three."""
 _NONE: Final = ssl.MemoryBIO()
 """Stands for the queues of a connection without TLS state. Nothing is ever in it."""
 _received: Final = memoryview(bytearray(_PIECE))
@@ -221,12 +223,23 @@ FindExpiries: TypeAlias = Callable[[], Sequence[Expiry]]
 """A function that returns when certificates expire, and raises ConfigError."""
 
 
+class Replaceable(Protocol):
+    """What the next keys are compared with (`runtime/tls_changes.py`)."""
+
+    def check_next(self, following: Any) -> None:
+        """Raise ConfigError unless `following` may take the place of this."""
+
+
 class Source(NamedTuple):
-    """How to make a context, the files that this reads, and how to find when their certificates expire."""
+    """How to make a context, the files that this reads, and how to find when their certificates expire.
+
+    `read` returns what the next keys are compared with, and raises ConfigError.
+    """
 
     load: Load
     files: Sequence[str]
     find_expiries: FindExpiries
+    read: Callable[[], Replaceable | None]
 
 
 class RenewableTls:
@@ -241,40 +254,52 @@ class RenewableTls:
         files: Sequence[str] = (),
         *,
         find_expiries: FindExpiries = tuple,
+        read: Callable[[], Replaceable | None] = lambda: None,
         source_of: Callable[[SecurityKeys], Source] | None = None,
     ) -> None:
         self._load = load
         self._find_expiries = find_expiries
+        self._read = read
         self._files = files
         self._source_of = source_of
         self._stamps = self._stamp()
         self.context = load()
         self.expiries = find_expiries()
+        self._in_use = read()
 
     def check(self, keys: SecurityKeys) -> None:
-        """Raise ConfigError unless a context can be made of these keys."""
+        """Raise ConfigError unless these keys can be used, and may take the place of the current ones."""
         assert self._source_of is not None
-        self._source_of(keys).load()
+        source = self._source_of(keys)
+        source.load()
+        self._check_next(source.read())
+
+    def _check_next(self, following: Replaceable | None) -> None:
+        if self._in_use is not None:
+            self._in_use.check_next(following)
 
     def use(self, keys: SecurityKeys) -> None:
         """Make a context of these keys. Raises ConfigError, and keeps the context."""
         assert self._source_of is not None
         source = self._source_of(keys)
-        self.context = source.load()
-        self._load, self._files, self._find_expiries = source
+        self.context, self._in_use = source.load(), source.read()
+        self._load, self._files, self._find_expiries, self._read = source
         self._stamps = self._stamp()
         self.expiries = source.find_expiries()
 
     def refresh(self) -> bool:
         """Load the files again if one of them has changed; return True if the context is a new one.
 
-        Raises ConfigError, once for each change, and keeps the context.
+        Raises ConfigError, once for each change, and keeps the context, also if the files may not take the place of the
+        current ones.
         """
         stamps = self._stamp()
         if stamps == self._stamps:
             return False
         self._stamps = stamps
-        self.context = self._load()
+        context, following = self._load(), self._read()
+        self._check_next(following)
+        self.context, self._in_use = context, following
         self.expiries = self._find_expiries()
         return True
 
@@ -310,9 +335,10 @@ class TlsServer(RenewableTls):
         places: int = PLACES,
         *,
         find_expiries: FindExpiries = tuple,
+        read: Callable[[], Replaceable | None] = lambda: None,
         source_of: Callable[[SecurityKeys], Source] | None = None,
     ) -> None:
-        super().__init__(load, files, find_expiries=find_expiries, source_of=source_of)
+        super().__init__(load, files, find_expiries=find_expiries, read=read, source_of=source_of)
         self._places = places
         self._shaking: dict[TlsAccepted, float] = {}
         """The connections that shake hands → the loop's time (s) of their latest bytes, the longest silent first."""
@@ -498,3 +524,17 @@ def _write_all(write: Callable[[Buffer], int], data: Buffer) -> int:
     while taken < size:
         taken += write(memoryview(data)[taken:])
     return size
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None) -> None:
+    """Carry out a handshake in memory, as between two brokers. Raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = (
+        client.wrap_bio(to_client, to_server, server_hostname=host),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for side in sides * _TURNS:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -12,6 +13,7 @@ from minikafka.base.config.security import SecurityKeys
 from minikafka.base.encryption import Expiry
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.tls import Source
+from minikafka.runtime.tls_changes import BetweenBrokers, InUse
 from minikafka.runtime.tls_files import (
     OwnIdentity,
     Trust,
@@ -32,7 +34,12 @@ _VERIFY: Final = {
 
 def context_of(keys: SecurityKeys, *, server: bool) -> ssl.SSLContext:
     """Return the context of a listener, or of connections to it. Raises ConfigError, which names the key."""
-    identity, trust = _identity(keys), _trust(keys)
+    return _context(keys, _identity(keys), _trust(keys), server=server)
+
+
+def _context(
+    keys: SecurityKeys, identity: OwnIdentity | None, trust: Trust | None, *, server: bool
+) -> ssl.SSLContext:
     if not server:
         return client_context(
             "ssl",
@@ -81,12 +88,29 @@ def _expiry(source: str, certificate: x509.Certificate) -> Expiry:
     return Expiry(source, certificate.subject.rfc4514_string(), ends_ms)
 
 
-def source_of(keys: SecurityKeys, *, server: bool) -> Source:
-    """Return the source of the context of a listener, or of connections to it."""
+def source_of(keys: SecurityKeys, *, server: bool, between: bool = False) -> Source:
+    """Return the source of the context of a listener, or of connections to it.
+
+    `between`: brokers connect to each other with these keys.
+    """
     files = (keys.ssl_keystore_location, keys.ssl_truststore_location)
     named = [path for path in files if path is not None]
     load = partial(context_of, keys, server=server)
-    return Source(load, named, partial(expiries_of, keys))
+    return Source(load, named, partial(expiries_of, keys), partial(_in_use, keys, between=between))
+
+
+def _in_use(keys: SecurityKeys, *, between: bool) -> InUse:
+    identity, trust = _identity(keys), _trust(keys)
+    if identity is None:
+        return InUse(keys, None, trust is not None, None)
+    sides = None
+    if between:
+        unnamed = replace(keys, ssl_endpoint_identification_algorithm="")
+        sides = BetweenBrokers(
+            _context(keys, identity, trust, server=True),
+            _context(unnamed, identity, trust, server=False),
+        )
+    return InUse(keys, identity.certificates[0], trust is not None, sides)
 
 
 def _identity(keys: SecurityKeys) -> OwnIdentity | None:

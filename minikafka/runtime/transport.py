@@ -48,13 +48,13 @@ class SocketTransport:
     def __init__(self, after_read: Callable[[], None] | None = None) -> None:
         self._after_read = after_read
 
-    def tls(self, keys: SecurityKeys, *, server: bool) -> RenewableTls:
+    def tls(self, keys: SecurityKeys, *, server: bool, between: bool = False) -> RenewableTls:
         from minikafka.runtime.tls_keys import source_of  # cryptography takes 30 ms
 
-        find = partial(source_of, server=server)
-        load, files, find_expiries = find(keys)
+        find = partial(source_of, server=server, between=between)
+        load, files, find_expiries, read = find(keys)
         made = TlsServer if server else RenewableTls
-        return made(load, files, find_expiries=find_expiries, source_of=find)
+        return made(load, files, find_expiries=find_expiries, read=read, source_of=find)
 
     async def listen(
         self,

@@ -38,7 +38,7 @@ class MemoryTransport:
         self._links: set[MemoryLink] = set()
         self._free_port = 20_000
 
-    def tls(self, keys: SecurityKeys, *, server: bool) -> ListenerTls:
+    def tls(self, keys: SecurityKeys, *, server: bool, between: bool = False) -> ListenerTls:
         raise ConfigError("the network in memory has no TLS: use PLAINTEXT or SASL_PLAINTEXT")
 
     async def listen(

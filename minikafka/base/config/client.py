@@ -46,6 +46,8 @@ class ClientConfig(SecurityKeys):
 _OF_BROKERS: Final = {
     "ssl.client.auth",
     "ssl.principal.mapping.rules",
+    "ssl.allow.dn.changes",
+    "ssl.allow.san.changes",
     "sasl.enabled.mechanisms",
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
@@ -72,8 +74,6 @@ _IGNORED: Final = _OF_BROKERS | {
     "ssl.keymanager.algorithm",
     "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation",
-    "ssl.allow.dn.changes",
-    "ssl.allow.san.changes",
 }
 _IGNORED_PREFIXES: Final = ("sasl.kerberos.", "sasl.oauthbearer.", "sasl.login.")
 _SECURITY_PREFIXES: Final = ("security.", "ssl.", "sasl.")

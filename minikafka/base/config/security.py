@@ -86,6 +86,17 @@ class SecurityKeys:
         "Whether brokers check that the certificate of a broker has its host name; empty: they do not.",
         choices=("https", ""),
     )
+    ssl_allow_dn_changes: bool = key(
+        BOOLEAN,
+        False,
+        "Whether a certificate that is replaced while the broker runs may have another distinguished name.",
+    )
+    ssl_allow_san_changes: bool = key(
+        BOOLEAN,
+        False,
+        "Whether a certificate that is replaced while the broker runs may lack subject alternative names of the old "
+        "one.",
+    )
 
     # SASL.
     sasl_enabled_mechanisms: tuple[str, ...] = key(

@@ -115,7 +115,6 @@ _HARMLESS: Final = (
     "socket.listen.backlog.size",
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
-    "ssl.allow.",
     "ssl.keymanager.algorithm",
     "ssl.secure.random.implementation",
     "telemetry.max.bytes",

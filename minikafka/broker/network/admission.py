@@ -49,8 +49,9 @@ def admission_of(
         return None
     keys = config.security_of(endpoint.name)
     mechanisms = _mechanisms(endpoint.name, config, accounts) if security.is_sasl else {}
+    between = endpoint.name == config.endpoints.inter_broker
     return Admission(
-        tls=transport.tls(keys, server=True) if security.is_encrypted else None,
+        tls=transport.tls(keys, server=True, between=between) if security.is_encrypted else None,
         mechanisms=mechanisms,
         principal_of=partial(_principal_of, _rules(keys.ssl_principal_mapping_rules)),
         receive_max_bytes=keys.sasl_server_max_receive_size,

@@ -24,8 +24,8 @@ def control_tls(config: BrokerConfig, transport: TlsTransport) -> ControlTls | N
     is_server = listeners.control.security.is_encrypted
     if not is_server and not keys.has_truststore:
         return None
-    server = transport.tls(keys, server=True) if is_server else None
-    return ControlTls(server, transport.tls(keys, server=False))
+    server = transport.tls(keys, server=True, between=True) if is_server else None
+    return ControlTls(server, transport.tls(keys, server=False, between=True))
 
 
 def changeable(tls: ControlTls) -> list[ListenerTls]:

@@ -58,6 +58,7 @@ class DynamicStores:
         self._random_bytes = random_bytes
         self._encoder = _encoder_of(static)
         self._applied: dict[str, SecurityKeys] = {}
+        self._is_serving = False
         self.in_use: dict[str, list[ListenerTls]] = {}
 
     def encoded(self, name: str, value: str) -> str:
@@ -79,7 +80,11 @@ class DynamicStores:
             self.in_use[listener][0].check(keys)
 
     def apply(self, values: Mapping[str, str]) -> None:
-        """Use stored values for new connections. A listener that cannot use them keeps what it has."""
+        """Use stored values for new connections. A listener that cannot use them keeps what it has.
+
+        The first time, when the broker starts, the values need not resemble those of the broker's file.
+        """
+        is_serving, self._is_serving = self._is_serving, True
         try:
             wanted = self._keys(values)
         except ConfigError as error:
@@ -91,13 +96,20 @@ class DynamicStores:
             if keys == before:
                 continue
             try:
-                for tls in self.in_use[listener]:
-                    tls.use(keys)
+                self._replace(listener, keys, is_serving=is_serving)
             except ConfigError as error:
                 logger.error("listener %s keeps its keys and certificates: %s", listener, error)
             else:
                 self._applied[listener] = keys
                 logger.info("new connections of %s use other keys and certificates", listener)
+
+    def _replace(self, listener: str, keys: SecurityKeys, *, is_serving: bool) -> None:
+        """Use these keys for all connections of a listener. Raises ConfigError."""
+        if is_serving:
+            for tls in self.in_use[listener]:
+                tls.check(keys)
+        for tls in self.in_use[listener]:
+            tls.use(keys)
 
     def _keys(self, values: Mapping[str, str]) -> dict[str, SecurityKeys]:
         """Return the keys of each listener that has stored values. Raises ConfigError."""

@@ -124,9 +124,9 @@ class Authority:
         path.write_bytes(pkcs12.serialize_java_truststore([trusted], encryption))
         return path
 
-    def server(self, *hosts: str) -> Certificate:
+    def server(self, *hosts: str, name: str = "server") -> Certificate:
         """Return a certificate of a server with these names; without names, those of this machine."""
-        return self._issue("server", hosts or ("localhost", "127.0.0.1"), timedelta(days=365))
+        return self._issue(name, hosts or ("localhost", "127.0.0.1"), timedelta(days=365))
 
     def client(self, user: str) -> Certificate:
         """Return a certificate of a client, whose subject is CN=user,OU=Data,O=Example."""

@@ -423,7 +423,7 @@ def test_expiry_is_that_of_the_new_certificate_after_a_file_was_replaced(
     authority: Authority, tmp_path: Path
 ) -> None:
     file = tmp_path / "own.pem"
-    file.write_bytes(authority.ending("broker", 3, "localhost").pem.read_bytes())
+    file.write_bytes(authority.ending("server", 3, "localhost").pem.read_bytes())
     tls = SocketTransport().tls(SecurityKeys(ssl_keystore_location=str(file)), server=True)
     before = tls.expiries[0]
     file.write_bytes(authority.server().pem.read_bytes())

@@ -11,11 +11,10 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.config.listeners import Listeners
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
+from minikafka.runtime.tls import shake_hands
 
 _EXPIRED: Final = 10
 """OpenSSL's code of a certificate that has expired (X509_V_ERR_CERT_HAS_EXPIRED)."""
-_TURNS: Final = 3
-"""Times that each side continues the handshake. TLS 1.2 needs three."""
 
 
 def check_tls(configs: Iterable[BrokerConfig]) -> None:
@@ -45,7 +44,7 @@ def _check(name: str, keys: SecurityKeys, hosts: Iterable[str]) -> None:
     server = context_of(keys, server=True)
     for host in hosts:
         try:
-            _shake_hands(server, context_of(keys, server=False), host)
+            shake_hands(server, context_of(keys, server=False), host)
         except ssl.SSLError as error:
             reason = getattr(error, "verify_message", "") or error.reason or str(error)
             rule = f"it must be for {host}, where they listen, of an authority in ssl.truststore.location"
@@ -56,17 +55,3 @@ def _check(name: str, keys: SecurityKeys, hosts: Iterable[str]) -> None:
             raise ConfigError(
                 f"brokers would refuse each other's certificate on the listener {name}: {reason.rstrip('.')}; {rule}"
             ) from error
-
-
-def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
-    """Carry out a handshake in memory, as between two brokers. Raises ssl.SSLError."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = (
-        client.wrap_bio(to_client, to_server, server_hostname=host),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    )
-    for side in sides * _TURNS:
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            continue

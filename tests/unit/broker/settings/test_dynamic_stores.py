@@ -20,17 +20,22 @@ SECRET = "secret of the encoder"
 
 
 class Encryption:
-    """What encrypts a listener: it refuses the file `bad`, and records what it uses."""
+    """What encrypts a listener: it cannot use the file `bad`, does not let `other` follow, and records what it uses."""
 
     def __init__(self) -> None:
         self.used: list[tuple[str | None, str | None]] = []
 
     def check(self, keys: SecurityKeys) -> None:
+        self._load(keys)
+        if keys.ssl_keystore_location == "other":
+            raise ConfigError("ssl.keystore: other has another name")
+
+    def _load(self, keys: SecurityKeys) -> None:
         if keys.ssl_keystore_location == "bad":
             raise ConfigError("ssl.keystore.location: bad cannot be read")
 
     def use(self, keys: SecurityKeys) -> None:
-        self.check(keys)
+        self._load(keys)
         self.used.append((keys.ssl_keystore_location, keys.ssl_keystore_password))
 
     def refresh(self) -> bool:
@@ -102,6 +107,17 @@ def test_listener_keeps_what_it_has_if_stored_values_cannot_be_used() -> None:
     for values in ({LOCATION: "bad"}, {PASSWORD: "damaged"}):
         made.apply(values)
     assert encryption.used == [("file", None)]
+
+
+def test_stored_values_are_compared_with_what_is_in_use_unless_the_broker_starts() -> None:
+    for before in ({}, {LOCATION: "file"}):
+        made, encryption = stores()
+        made.apply(before)
+        made.apply({LOCATION: "other"})
+        assert ("other", None) not in encryption.used
+    started, encryption = stores()
+    started.apply({LOCATION: "other"})
+    assert encryption.used == [("other", None)]
 
 
 def test_listener_is_left_alone_by_other_settings_and_returns_to_its_file() -> None:
