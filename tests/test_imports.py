@@ -191,6 +191,7 @@ LOCAL_IMPORTS = {
         "only encrypted connections need cryptography, which takes 30 ms",
     ),
     "minikafka/broker/bearer_logins.py": (2, "a broker loads PyJWT for OAUTHBEARER, 11 MB"),
+    "minikafka/client/token_endpoint.py": (1, "only logins with OAUTHBEARER need aiohttp"),
     "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.security import GSSAPI, JAAS, MECHANISMS, PREFIX
 from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
+from minikafka.base.ports import Clock, Rng
 from minikafka.broker.ports import TlsTransport
 from minikafka.client.login import Connector
+from minikafka.client.token_source import TokenSource, source_of_tokens
 from minikafka.security.jaas import InvalidJaas, JaasEntry, parse_for
 from minikafka.security.sasl import OAUTHBEARER
-from minikafka.security.sasl_client import Login, login_of
+from minikafka.security.sasl_client import Login, bearer_login_of, login_of
 
 _KEY: Final = "sasl.mechanism.inter.broker.protocol"
 
 
 def connector_of(
-    config: BrokerConfig, transport: TlsTransport, random_bytes: Callable[[int], bytes]
+    config: BrokerConfig, transport: TlsTransport, rng: Rng, clock: Clock
 ) -> Connector:
     """Return how to connect to the other brokers. Raises ConfigError, which names the key."""
     listeners = config.endpoints
@@ -28,15 +29,15 @@ def connector_of(
     ] or [PLAINTEXT]
     keys = config.security_of(listeners.inter_broker)
     tls = transport.tls(keys, server=False, between=True) if security.is_encrypted else None
-    login = _login(config) if security.is_sasl else None
-    return Connector(transport, tls, login, random_bytes)
+    if not security.is_sasl:
+        return Connector(transport, tls)
+    login, tokens = _login(config, rng, clock)
+    return Connector(transport, tls, login, rng.bytes, tokens)
 
 
-def _login(config: BrokerConfig) -> Login:
+def _login(config: BrokerConfig, rng: Rng, clock: Clock) -> tuple[Login, TokenSource | None]:
     listener, mechanism = config.endpoints.inter_broker, config.sasl_mechanism_inter_broker_protocol
     check_mechanism(_KEY, mechanism)
-    if mechanism == OAUTHBEARER:
-        raise ConfigError(f"{_KEY}: {OAUTHBEARER} is not implemented between brokers")
     enabled = config.security_of(listener).sasl_enabled_mechanisms
     if mechanism not in enabled:
         raise ConfigError(
@@ -44,7 +45,10 @@ def _login(config: BrokerConfig) -> Login:
         )
     entry = jaas_entry(listener, mechanism, config)
     try:
-        return login_of(mechanism, entry)
+        if mechanism != OAUTHBEARER:
+            return login_of(mechanism, entry), None
+        keys = config.security_of(listener, mechanism)
+        return bearer_login_of(entry), source_of_tokens(keys, entry, rng, clock)
     except InvalidJaas as error:
         raise ConfigError(f"{jaas_key(listener, mechanism)} {error}") from None
 

@@ -27,7 +27,7 @@ class BrokerSecurity:
         self.accounts = Accounts(config, ports)
         self.admissions = _admissions(config, ports, self.accounts)
         """What each listener that is not PLAINTEXT demands of its clients, by its name."""
-        self.connector = connector_of(config, ports.transport, ports.rng.bytes)
+        self.connector = connector_of(config, ports.transport, ports.rng, ports.clock)
         """How the broker connects to the inter-broker listeners of others."""
         self.control = control_tls(config, ports.transport)
         self._control = [] if self.control is None else changeable(self.control)

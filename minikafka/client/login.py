@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, Protocol
 
 from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
@@ -186,10 +187,18 @@ class _LoginStream:
         """Do nothing. The requests are small."""
 
 
+class Tokens(Protocol):
+    """The tokens of a client that logs in with OAUTHBEARER (`token_source.py`)."""
+
+    async def token(self) -> str:
+        """Return a valid token. Raises OSError, LoginFailed."""
+
+
 class Connector:
     """Opens connections to the brokers of one cluster.
 
     `tls`: how they are encrypted; None: in the clear. `login`: with what the client logs in; None: without SASL.
+    `tokens`: None unless the client logs in with OAUTHBEARER.
     """
 
     def __init__(
@@ -198,11 +207,19 @@ class Connector:
         tls: ListenerTls | None = None,
         login: Login | None = None,
         random_bytes: Callable[[int], bytes] = bytes,
+        tokens: Tokens | None = None,
     ) -> None:
+        self._tokens = tokens
         self._transport = transport
         self.tls = tls
         self._login = login
         self._random_bytes = random_bytes
+
+    async def renew(self) -> None:
+        """Get a valid token for the next login. Raises OSError, LoginFailed."""
+        if self._tokens is not None:
+            assert self._login is not None
+            self._login = replace(self._login, token=await self._tokens.token())
 
     def new_login(self, client_id: str) -> LoginSteps:
         """Return the steps of a login on a connection that is open."""
@@ -216,6 +233,7 @@ class Connector:
 
         `factory` gets the length of the session in ms, 0 if it has no end. Raises OSError and LoginFailed.
         """
+        await self.renew()
         if self._login is None:
             return await self._transport.connect(lambda: factory(0), host, port, self.tls)
         steps = self.new_login(client_id)

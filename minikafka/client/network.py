@@ -131,6 +131,7 @@ class Network:
 
     async def _connect(self, address: Address, timeout_ms: int) -> BrokerConnection:
         try:
+            await self._connector.renew()  # a slow token endpoint is no slow broker
             async with asyncio.timeout(min(timeout_ms, CONNECT_TIMEOUT_MS) / 1000):
                 handler: Any = await self._connector.connect(
                     partial(BrokerConnection, self._client_id, self._clock),

@@ -2,47 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from minikafka.base.config.client import ClientConfig
-from minikafka.base.config.security import JAAS
+from minikafka.base.config.security import JAAS, MECHANISMS
 from minikafka.base.errors import ConfigError
+from minikafka.base.ports import Clock, Rng
 from minikafka.client.login import Connector
+from minikafka.client.token_source import TokenSource, source_of_tokens
 from minikafka.runtime.transport import SocketTransport
-from minikafka.security.jaas import InvalidJaas, parse_for
-from minikafka.security.sasl_client import Login, login_of
-
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""The SASL mechanisms with which a client can log in."""
+from minikafka.security.jaas import InvalidJaas, JaasEntry, parse_for
+from minikafka.security.sasl import OAUTHBEARER
+from minikafka.security.sasl_client import Login, bearer_login_of, login_of
 
 
-def connector_from(config: ClientConfig, random_bytes: Callable[[int], bytes]) -> Connector:
+def connector_from(config: ClientConfig, rng: Rng, clock: Clock) -> Connector:
     """Return how to connect. Reads the files of keys and certificates. Raises ConfigError, which names the key."""
     transport = SocketTransport()
     tls = transport.tls(config, server=False) if config.protocol.is_encrypted else None
-    return Connector(transport, tls, login_from(config), random_bytes)
+    login = login_from(config)
+    return Connector(transport, tls, login, rng.bytes, tokens_from(config, rng, clock))
 
 
 def login_from(config: ClientConfig) -> Login | None:
     """Return how to log in, None without SASL. Raises ConfigError, which names the key."""
     if not config.protocol.is_sasl:
         return None
-    mechanism = config.sasl_mechanism
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism}")
-    if config.sasl_jaas_config is None:
-        raise ConfigError(
-            f"{JAAS} is not set, but security.protocol is {config.security_protocol}: write the login module "
-            f"with username and password"
-        )
     try:
-        return login_of(mechanism, parse_for(mechanism, config.sasl_jaas_config))
+        entry = _login_module(config)
+        if config.sasl_mechanism == OAUTHBEARER:
+            return bearer_login_of(entry)
+        return login_of(config.sasl_mechanism, entry)
     except InvalidJaas as error:
         raise ConfigError(f"{JAAS} {error}") from None
 
 
-def aiokafka_arguments(config: ClientConfig) -> dict[str, Any]:
+def tokens_from(config: ClientConfig, rng: Rng, clock: Clock) -> TokenSource | None:
+    """Return the tokens of a client that logs in with OAUTHBEARER, None for others. Raises ConfigError."""
+    if not config.protocol.is_sasl or config.sasl_mechanism != OAUTHBEARER:
+        return None
+    try:
+        return source_of_tokens(config, _login_module(config), rng, clock)
+    except InvalidJaas as error:
+        raise ConfigError(f"{JAAS} {error}") from None
+
+
+def _login_module(config: ClientConfig) -> JaasEntry:
+    mechanism = config.sasl_mechanism
+    if mechanism not in MECHANISMS:
+        raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism}")
+    if config.sasl_jaas_config is None:
+        needed = (
+            "clientId and clientSecret" if mechanism == OAUTHBEARER else "username and password"
+        )
+        raise ConfigError(
+            f"{JAAS} is not set, but security.protocol is {config.security_protocol}: write the login module "
+            f"with {needed}"
+        )
+    return parse_for(mechanism, config.sasl_jaas_config)
+
+
+def aiokafka_arguments(config: ClientConfig, rng: Rng, clock: Clock) -> dict[str, Any]:
     """Return the arguments with which a client of aiokafka connects in the same way. Raises ConfigError."""
     found: dict[str, Any] = {"security_protocol": config.security_protocol}
     if config.protocol.is_encrypted:
@@ -51,6 +71,9 @@ def aiokafka_arguments(config: ClientConfig) -> dict[str, Any]:
     if login is not None:
         if login.is_by_token:
             raise ConfigError(f"{JAAS}: a member of a group cannot log in with a delegation token")
+        if login.mechanism == OAUTHBEARER:
+            tokens = tokens_from(config, rng, clock)
+            return found | {"sasl_mechanism": OAUTHBEARER, "sasl_oauth_token_provider": tokens}
         found |= {
             "sasl_mechanism": login.mechanism,
             "sasl_plain_username": login.user,

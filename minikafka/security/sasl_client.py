@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +12,9 @@ from minikafka.security.jaas import InvalidJaas, JaasEntry
 from minikafka.security.sasl import OAUTHBEARER, PLAIN, TOKEN_AUTH
 
 _CONFIRM_ERROR: Final = b"\1"
+_EXTENSION: Final = "extension_"
+_NAME: Final = re.compile(r"[A-Za-z]+")
+_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+")
 _MAX_ITERATIONS: Final = 1_000_000
 """A server cannot make a client compute for longer than about a second."""
 
@@ -23,7 +27,8 @@ class ServerNotTrusted(Exception):
 class Login:
     """How a client logs in. Secrets are not in `repr`.
 
-    `password` is the HMAC of a delegation token if `is_by_token`. `token` is the JWT of OAUTHBEARER.
+    `password` is the HMAC of a delegation token if `is_by_token`. `token` is the JWT of OAUTHBEARER, and `extensions`
+    are its SASL extensions.
     """
 
     mechanism: str
@@ -31,6 +36,7 @@ class Login:
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     is_by_token: bool = False
+    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def login_of(mechanism: str, entry: JaasEntry) -> Login:
@@ -45,6 +51,19 @@ def login_of(mechanism: str, entry: JaasEntry) -> Login:
         entry.options["password"],
         is_by_token=is_by_token and mechanism in scram.BY_NAME,
     )
+
+
+def bearer_login_of(entry: JaasEntry) -> Login:
+    """Return the login with OAUTHBEARER of a JAAS entry, without its token. Raises InvalidJaas."""
+    found = {
+        name.removeprefix(_EXTENSION): value
+        for name, value in entry.options.items()
+        if name.startswith(_EXTENSION)
+    }
+    for name, value in found.items():
+        if name == "auth" or not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+            raise InvalidJaas(f"has a SASL extension that cannot be sent: {_EXTENSION}{name}")
+    return Login(OAUTHBEARER, extensions=found)
 
 
 class ClientExchange:
@@ -67,7 +86,8 @@ def new_client_exchange(login: Login, random_bytes: Callable[[int], bytes]) -> C
     if login.mechanism == PLAIN:
         return _OneToken(f"\0{login.user}\0{login.password}".encode())
     if login.mechanism == OAUTHBEARER:
-        return _OneToken(f"n,,\1auth=Bearer {login.token}\1\1".encode())
+        pairs = "".join(f"{name}={value}\1" for name, value in login.extensions.items())
+        return _OneToken(f"n,,\1auth=Bearer {login.token}\1{pairs}\1".encode())
     return _ScramClient(login, random_bytes)
 
 

@@ -95,10 +95,10 @@ def test_change_that_the_listener_cannot_use_is_refused_and_changes_nothing(
 
 
 def test_keystore_with_another_name_is_refused_and_changes_nothing(brokers: SecuredBrokers) -> None:
-    before = served(brokers, port(brokers))
+    before = brokers.served(port(brokers))
     with pytest.raises(KafkaException, match=r"ssl\.allow\.dn\.changes"):
         alter(brokers, **stored(brokers, brokers.authority.server("localhost", name="other")))
-    assert served(brokers, port(brokers)) == before
+    assert brokers.served(port(brokers)) == before
 
 
 def test_altered_keystore_is_used_after_a_restart_and_when_its_file_changes(

@@ -52,12 +52,15 @@ _OF_BROKERS: Final = {
     "sasl.mechanism.inter.broker.protocol",
     "sasl.server.max.receive.size",
     "connections.max.reauth.ms",
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    "sasl.oauthbearer.clock.skew.seconds",
+    "sasl.oauthbearer.expected.audience",
+    "sasl.oauthbearer.expected.issuer",
 }
-KEYS: Final = {
-    name: row
-    for name, row in table(ClientConfig).items()
-    if name not in _OF_BROKERS and not name.startswith("sasl.oauthbearer.")
-}
+KEYS: Final = {name: row for name, row in table(ClientConfig).items() if name not in _OF_BROKERS}
 """The keys that a file may set, by name."""
 _REFUSED: Final = {
     "config.providers": "values that are kept elsewhere cannot be read: write them into the file",
@@ -69,13 +72,21 @@ _REFUSED: Final = {
     "sasl.login.class": "Java classes cannot be used: write sasl.jaas.config",
 }
 """The keys of Kafka's clients that are refused, with the reason."""
-_IGNORED: Final = _OF_BROKERS | {
+_OWN_CLASSES: Final = {
+    "sasl.login.callback.handler.class": tuple(
+        f"org.apache.kafka.common.security.oauthbearer.{part}OAuthBearerLoginCallbackHandler"
+        for part in ("", "secured.")
+    )
+}
+"""The Java classes that do what is done here without them."""
+IGNORED: Final = _OF_BROKERS | {
     "ssl.protocol",
     "ssl.keymanager.algorithm",
     "ssl.trustmanager.algorithm",
     "ssl.secure.random.implementation",
 }
-_IGNORED_PREFIXES: Final = ("sasl.kerberos.", "sasl.oauthbearer.", "sasl.login.")
+"""The keys of TLS and SASL that have no effect on the connections of a client here."""
+_IGNORED_PREFIXES: Final = ("sasl.kerberos.",)
 _SECURITY_PREFIXES: Final = ("security.", "ssl.", "sasl.")
 _OF_LIBRDKAFKA: Final = {
     "ssl.ca.location": "ssl.truststore.location",
@@ -114,13 +125,13 @@ def _as_kafka_reads(name: str, value: str) -> str:
 def _check_ignored(name: str, value: str) -> None:
     """Raise ConfigError for a key that is not in `KEYS`, if a connection without it could be less secure."""
     if name in _REFUSED:
-        if value.strip(_WHITESPACE):
+        if value.strip(_WHITESPACE) not in ("", *_OWN_CLASSES.get(name, ())):
             raise ConfigError(f"{name}: {_REFUSED[name]}")
     elif name in _OF_LIBRDKAFKA:
         raise ConfigError(
             f"{name} is a key of librdkafka, not of Kafka; write {_OF_LIBRDKAFKA[name]}"
         )
-    elif name not in _IGNORED and not name.startswith(_IGNORED_PREFIXES):
+    elif name not in IGNORED and not name.startswith(_IGNORED_PREFIXES):
         lower = name.lower().replace("_", ".")
         near = difflib.get_close_matches(lower, KEYS, n=1, cutoff=_NEAR)
         if near or lower.startswith(_SECURITY_PREFIXES):

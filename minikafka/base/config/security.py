@@ -13,7 +13,7 @@ from typing import Any, Final
 from minikafka.base.config.keys import INT_MAX, ConfigType, Key, key, table, unknown_key
 from minikafka.base.errors import ConfigError
 
-_, BOOLEAN, STRING, INT, LONG, _, LIST, PASSWORD = ConfigType
+_, BOOLEAN, STRING, INT, LONG, DOUBLE, LIST, PASSWORD = ConfigType
 
 PREFIX: Final = "listener.name."
 JAAS: Final = "sasl.jaas.config"
@@ -153,6 +153,49 @@ class SecurityKeys:
         STRING, "sub", "Claim of a token that contains the name of the user."
     )
 
+    # The own login with OAUTHBEARER.
+    sasl_oauthbearer_token_endpoint_url: str | None = key(
+        STRING,
+        None,
+        "Where a broker or client gets the token for its own login: the token endpoint of an identity provider, "
+        "http:// or https://, or a file, file:///….",
+    )
+    sasl_oauthbearer_header_urlencode: bool = key(
+        BOOLEAN, False, "Whether clientId and clientSecret are URL-encoded for the token endpoint."
+    )
+    sasl_login_connect_timeout_ms: int | None = key(
+        INT, None, "Timeout of a connection to the token endpoint; 10 s if not set.", low=1
+    )
+    sasl_login_read_timeout_ms: int | None = key(
+        INT, None, "Timeout of an answer of the token endpoint; 10 s if not set.", low=1
+    )
+    sasl_login_retry_backoff_ms: int = key(
+        LONG, 100, "Pause after the first failed request to the token endpoint; it doubles.", low=1
+    )
+    sasl_login_retry_backoff_max_ms: int = key(
+        LONG, 10_000, "Time for which a failed request to the token endpoint is repeated.", low=1
+    )
+    sasl_login_refresh_window_factor: float = key(
+        DOUBLE,
+        0.8,
+        "Share of a token's life after which the next one is fetched.",
+        low=0.5,
+        high=1.0,
+    )
+    sasl_login_refresh_window_jitter: float = key(
+        DOUBLE, 0.05, "Largest random share that is added to the window factor.", low=0.0, high=0.25
+    )
+    sasl_login_refresh_min_period_seconds: int = key(
+        INT, 60, "Shortest time between two fetches of a token.", low=0, high=900
+    )
+    sasl_login_refresh_buffer_seconds: int = key(
+        INT,
+        300,
+        "Time before the end of a token at which the next one is fetched at the latest.",
+        low=0,
+        high=3600,
+    )
+
     @property
     def has_truststore(self) -> bool:
         """True if authorities to trust are configured."""
@@ -168,7 +211,7 @@ _KEYS: Final = table(SecurityKeys)
 _OF_MECHANISM: Final = {
     JAAS,
     "connections.max.reauth.ms",
-    *(name for name in _KEYS if name.startswith("sasl.oauthbearer.")),
+    *(name for name in _KEYS if name.startswith(("sasl.oauthbearer.", "sasl.login."))),
 }
 """The keys that may be set for one mechanism of a listener."""
 

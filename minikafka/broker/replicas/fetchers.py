@@ -58,6 +58,7 @@ class LeaderConnection(FramedStream):
         "_login_timer",
         "_outstanding",
         "_single",
+        "_tasks",
         "_timer",
         "lost",
     )
@@ -72,6 +73,7 @@ class LeaderConnection(FramedStream):
         self._config = config
         self._clock = fetchers.clock
         self._connector = fetchers.connector
+        self._tasks = fetchers.tasks
         self._correlation = 0
         self._outstanding: deque[int] = deque()
         self._checked = -1
@@ -140,11 +142,22 @@ class LeaderConnection(FramedStream):
     def _begin_session(self, session_ms: int) -> None:
         """Authenticate again when most of the session is over."""
         if session_ms:
-            self._login_timer = self._clock.call_later(session_ms * SESSION_SHARE, self._log_in)
+            self._login_timer = self._clock.call_later(session_ms * SESSION_SHARE, self._on_session)
 
-    def _log_in(self) -> None:
-        self._login = self._connector.new_login(self._fetcher.client_id.decode())
-        self.pump()
+    def _on_session(self) -> None:
+        self._tasks.spawn(self._log_in(), f"login-to-{self._fetcher.leader}")
+
+    async def _log_in(self) -> None:
+        """Begin the login when the token for it is there; fetches go on meanwhile."""
+        try:
+            await self._connector.renew()
+        except (OSError, LoginFailed) as error:
+            logger.warning("no login to leader %d: %s", self._fetcher.leader, error)
+            self.link.abort()
+            return
+        if not self.lost.is_set():
+            self._login = self._connector.new_login(self._fetcher.client_id.decode())
+            self.pump()
 
     def _on_login(self, answer: memoryview) -> None:
         """Send the next request of a login, or go on with fetches. A refused login closes the connection."""
@@ -290,7 +303,7 @@ class LeaderFetcher:
         fetchers = self._fetchers
         while self.follower.followed:
             endpoint = fetchers.endpoints.get(self.leader)
-            if endpoint is not None:
+            if endpoint is not None and await self._has_login():
                 try:
                     async with asyncio.timeout(_CONNECT_WITHIN_MS / 1000):
                         made = await fetchers.connector.connect(
@@ -318,6 +331,15 @@ class LeaderFetcher:
                 await fetchers.clock.sleep(backoff_ms)
                 backoff_ms = min(2 * backoff_ms, fetchers.config.replica_fetch_backoff_ms)
         fetchers.ended(self)
+
+    async def _has_login(self) -> bool:
+        """Return False if there is no token for the login, which is no sign of a dead leader."""
+        try:
+            await self._fetchers.connector.renew()
+        except (OSError, LoginFailed) as error:
+            logger.warning("no login to leader %d: %s", self.leader, error)
+            return False
+        return True
 
     def _new_connection(self, session_ms: int) -> LeaderConnection:
         return LeaderConnection(self, self._fetchers, session_ms)

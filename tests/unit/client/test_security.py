@@ -11,10 +11,13 @@ from support.security.certificates import Authority
 from minikafka.base.config.client import ClientConfig
 from minikafka.base.errors import ConfigError
 from minikafka.client.login import LoginFailed, TlsFailed
-from minikafka.client.security import MECHANISMS, aiokafka_arguments, connector_from, login_from
+from minikafka.client.security import aiokafka_arguments, connector_from, login_from
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.security.jaas import MODULES
 
 SECRET = "secret of alice"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+REAL = SystemRng(), SystemClock()
 
 
 def config(mechanism: str = "PLAIN", protocol: str = "SASL_PLAINTEXT", **rest: str) -> ClientConfig:
@@ -53,13 +56,13 @@ def test_wrong_login_is_an_error_that_names_the_key(wrong: ClientConfig, reason:
 
 def test_connector_encrypts_only_under_tls(tmp_path: Path) -> None:
     trust = {"ssl_truststore_location": str(Authority(tmp_path).pem)}
-    assert connector_from(config(protocol="SASL_SSL", **trust), bytes).tls is not None
-    assert connector_from(config(protocol="SASL_PLAINTEXT", **trust), bytes).tls is None
+    assert connector_from(config(protocol="SASL_SSL", **trust), *REAL).tls is not None
+    assert connector_from(config(protocol="SASL_PLAINTEXT", **trust), *REAL).tls is None
 
 
 def test_connector_checks_the_host_name_unless_the_algorithm_is_empty() -> None:
     contexts = [
-        aiokafka_arguments(ClientConfig(security_protocol="SSL", **chosen))["ssl_context"]
+        aiokafka_arguments(ClientConfig(security_protocol="SSL", **chosen), *REAL)["ssl_context"]
         for chosen in ({}, {"ssl_endpoint_identification_algorithm": ""})
     ]
     assert [context.check_hostname for context in contexts] == [True, False]
@@ -67,7 +70,7 @@ def test_connector_checks_the_host_name_unless_the_algorithm_is_empty() -> None:
 
 
 def test_aiokafka_logs_in_as_the_same_user() -> None:
-    assert aiokafka_arguments(config()) == {
+    assert aiokafka_arguments(config(), *REAL) == {
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "PLAIN",
         "sasl_plain_username": "alice",
@@ -79,7 +82,7 @@ def test_member_of_a_group_cannot_log_in_with_a_delegation_token() -> None:
     module = MODULES["SCRAM-SHA-256"]
     jaas = f'{module} required username="id" password="hmac" tokenauth="true";'
     with pytest.raises(ConfigError, match="delegation token"):
-        aiokafka_arguments(config("SCRAM-SHA-256", sasl_jaas_config=jaas))
+        aiokafka_arguments(config("SCRAM-SHA-256", sasl_jaas_config=jaas), *REAL)
 
 
 def test_refused_login_and_refused_certificate_have_an_exit_code_of_their_own() -> None:

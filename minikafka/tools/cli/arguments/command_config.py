@@ -62,8 +62,9 @@ def connector(context: click.Context | None = None) -> logins.Connector | None:
         return None
     meta = (context or click.get_current_context()).meta
     if _CONNECTOR not in meta:
+        rng, clock = clocks.SystemRng(), clocks.SystemClock()
         meta[_CONNECTOR] = _from_file(
-            file, lambda config: client_security.connector_from(config, clocks.SystemRng().bytes)
+            file, lambda config: client_security.connector_from(config, rng, clock)
         )
     made: logins.Connector = meta[_CONNECTOR]
     return made
@@ -72,7 +73,10 @@ def connector(context: click.Context | None = None) -> logins.Connector | None:
 def aiokafka_security() -> dict[str, Any]:
     """Return the arguments with which aiokafka connects as the running command does. Raises ConfigError."""
     file = _file_in_use(None)
-    return {} if file is None else _from_file(file, client_security.aiokafka_arguments)
+    if file is None:
+        return {}
+    rng, clock = clocks.SystemRng(), clocks.SystemClock()
+    return _from_file(file, lambda config: client_security.aiokafka_arguments(config, rng, clock))
 
 
 def _from_file(file: str, use: Callable[[client_configs.ClientConfig], T]) -> T:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.abc import AbstractTokenProvider, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import BrokerResponseError, IllegalStateError, InconsistentGroupProtocolError
@@ -31,6 +31,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, ConsumedRecord
 from minikafka.client.log_offsets import EARLIEST, LATEST
 from minikafka.client.metadata import error_code
+from minikafka.client.token_source import TokenSource
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cli.records.topic_reader import HeldBack
@@ -38,6 +39,7 @@ from minikafka.tools.cli.terminal.echo import echo
 from minikafka.tools.cli.terminal.topic_errors import require_topics
 
 logger = logging.getLogger(__name__)
+AbstractTokenProvider.register(TokenSource)
 
 COMMIT_INTERVAL_SECONDS: Final = 5
 COMMIT_SECONDS: Final = 5

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.base.endpoints import PLAINTEXT, Endpoint
 from minikafka.base.ports import Rng
+from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def inter_broker_access(
     from minikafka.broker.inter_broker import connector_of
     from minikafka.runtime.transport import SocketTransport
 
-    return BrokerAccess(servers, connector_of(config, SocketTransport(), rng.bytes))
+    return BrokerAccess(servers, connector_of(config, SocketTransport(), rng, SystemClock()))
 
 
 def _listener(broker: BrokerRecord, name: str) -> Endpoint:

@@ -40,7 +40,7 @@ _IGNORED = (_ignore,) * 4
 
 def parts_of(config: BrokerConfig) -> Any:
     """Return what a connection uses of the fetchers to which it belongs."""
-    return SimpleNamespace(config=config, clock=ManualClock(), connector=None)
+    return SimpleNamespace(config=config, clock=ManualClock(), connector=None, tasks=None)
 
 
 class Leader:
