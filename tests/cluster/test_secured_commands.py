@@ -9,9 +9,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from support.security.certificates import PASSWORD
+from support.security.metrics_page import read_page
 from support.security.secured_brokers import LISTENERS, SecuredBrokers
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -184,6 +186,7 @@ def test_wrong_file_is_an_error_that_names_file_and_line(tmp_path: Path) -> None
     )
 
 
+WRONG = f'{MODULE} required username="alice" password="wrong-secret";'
 BOB = f'{MODULE} required username="bob" password="bob-secret";'
 
 
@@ -261,3 +264,22 @@ def test_why_names_the_rule_and_the_command_that_grants_a_right(brokers: Secured
     assert "CLUSTER_AUTHORIZATION_FAILED" in forbidden.stderr
     admin = ("acls", "remove", "--allow-principal", "User:bob", "--operation", "Write")
     assert run(brokers, "SASL_SSL", *admin, "--topic", "why-orders").returncode == 0
+
+
+def test_metrics_page_has_what_an_operator_of_a_secured_cluster_watches(
+    brokers: SecuredBrokers,
+) -> None:
+    assert run(brokers, "SASL_SSL", "topics", "list", sasl_jaas_config=WRONG).returncode == 3
+    url = f"https://localhost:{brokers.control_port(1)}/metrics"
+    page = read_page(url, brokers.authority, "alice:alice-secret")
+    for name in (
+        "kafka_server_socket_server_metrics_failed_authentication_total",
+        "kafka_server_socket_server_metrics_successful_authentication_total",
+        "kafka_security_aclauthorizer_denied_total",
+        "kafka_network_requestmetrics_throttletimems",
+        "kafka_server_kafkaserver_certificateexpiryms",
+    ):
+        assert f"\n{name}" in page, name
+    with pytest.raises(HTTPError, match="403"):
+        read_page(url, brokers.authority, "bob:bob-secret")
+    assert "for request = /metrics" in brokers.verdicts(1)

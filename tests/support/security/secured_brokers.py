@@ -105,6 +105,11 @@ class SecuredBrokers:
         """Return what a broker has printed."""
         return (self.directory / f"{id_}.log").read_text()
 
+    def verdicts(self, id_: int) -> str:
+        """Return the log of a broker's authorizer, "" if there is none."""
+        file = self.directory / f"data-{id_}-ledger" / "kafka-authorizer.log"
+        return file.read_text() if file.exists() else ""
+
     def wait_until_ready(self, id_: int) -> None:
         """Wait until a broker serves."""
         deadline = time.monotonic() + READY_SECONDS

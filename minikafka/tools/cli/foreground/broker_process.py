@@ -40,6 +40,7 @@ from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file
+from minikafka.tools.cli.foreground.authorizer_log import log_verdicts
 from minikafka.tools.cli.foreground.broker_file import BrokerFile, load
 from minikafka.tools.cli.processes.log_lines import log_to_stderr
 from minikafka.tools.cluster.launch.tls_check import check_tls
@@ -63,6 +64,8 @@ def run_broker(config_file: str, parent: int | None) -> None:
     file = Path(config_file)
     found = load(file)
     log_to_stderr()
+    if found.config.authorizer_class_name:
+        log_verdicts(found.config)
     warn_about(found)
     with errors_name_file(file):
         uvloop.run(serve(found.config))

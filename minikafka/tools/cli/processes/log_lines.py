@@ -8,7 +8,8 @@ from typing import Final
 
 from minikafka.base.printable import printable
 
-_LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+"""The form of a line of a log file."""
 _INDENT: Final = "    "
 
 
@@ -37,7 +38,7 @@ class LineFormatter(logging.Formatter):
 def log_to_stderr() -> None:
     """Write log records from level INFO on to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(_LINE))
+    handler.setFormatter(LineFormatter(LINE))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

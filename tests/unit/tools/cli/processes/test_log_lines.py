@@ -16,7 +16,7 @@ FORGED = "t\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J\r\x9b\u2028\u202e"
 
 
 def lines(record: logging.LogRecord) -> list[str]:
-    return LineFormatter(log_lines._LINE).format(record).split("\n")
+    return LineFormatter(log_lines.LINE).format(record).split("\n")
 
 
 def record(*args: object, **fields: object) -> logging.LogRecord:
