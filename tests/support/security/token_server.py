@@ -32,13 +32,15 @@ class _Server(ThreadingHTTPServer):
 class TokenServer:
     """The server, used as `with TokenServer(…)`. A client's secret is its id with `-secret`.
 
-    `requests`: the form of each request for a token. `answers`: the statuses and bodies of the next answers, in the
-    place of a token. `seconds`: the life of a token. While `is_silent` is set, no request for a token is answered.
+    `requests`: the form of each request for a token. `reads`: how often the keys were read. `seconds`: the life of a
+    token. `answers`: the statuses and bodies of the next answers, in the place of a token. While `is_silent` is set, no
+    request for a token is answered.
     """
 
     def __init__(self, seconds: float = 3600) -> None:
         self.seconds = seconds
         self.requests: list[str] = []
+        self.reads = 0
         self.answers: list[tuple[int, str]] = []
         self.is_silent = threading.Event()
         self._released = threading.Event()
@@ -69,6 +71,7 @@ class TokenServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                owner.reads += 1
                 self._answer(200, KEYS)
 
             def do_POST(self) -> None:

@@ -84,9 +84,9 @@ def test_refusal_ends_at_once_and_shows_no_secret(server: TokenServer) -> None:
 
 @pytest.mark.key("sasl.login.retry.backoff.ms")
 def test_failed_request_is_repeated(server: TokenServer) -> None:
-    server.answers += [(503, ""), (302, server.token_url), (200, "{}"), (200, "[]")]
+    server.answers += [(503, ""), (302, server.keys_url), (200, "{}"), (200, "[]")]
     assert fetch(keys(server.token_url, sasl_login_retry_backoff_ms="1"))
-    assert len(server.requests) == 5
+    assert (len(server.requests), server.reads) == (5, 0)
     server.answers += [(500, json.dumps({"error": "\x1b[31mred"}))]
     with pytest.raises(NoToken, match=r"HTTP status 500: \\u001b\[31mred"):
         fetch(keys(server.token_url), is_patient=False)
