@@ -80,7 +80,7 @@ def tls_flags(material: Material, certificate: Certificate) -> list[str]:
 async def printed(connect: str, *flags: str, commands: str = COMMANDS) -> list[str]:
     """Run the commands with ZooKeeper's command-line client; return the sorted lines that it prints to both outputs."""
     process = await asyncio.create_subprocess_exec(
-        str(find_java()), "-Dzookeeper.fips-mode=false", *flags, "-cp", CLASS_PATH, MAIN, "-server", connect,
+        str(find_java()), *QUICK, "-Dzookeeper.fips-mode=false", *flags, "-cp", CLASS_PATH, MAIN, "-server", connect,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import pyspark
 import pytest
+from support.clusters.apache_kafka import QUICK
 
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster.ports import free_ports
@@ -112,7 +113,7 @@ async def printed(class_path: str, server: ServerProcess) -> Printed:
     await server.start()
     try:
         process = await asyncio.create_subprocess_exec(
-            str(find_java()), "-cp", class_path, MAIN, "-server", server.connect,
+            str(find_java()), *QUICK, "-cp", class_path, MAIN, "-server", server.connect,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
