@@ -1,6 +1,7 @@
 """Every Kafka client over TLS and SASL, with wrong passwords and certificates, and while brokers are killed.
 
-    [MINIKAFKA_KAFKA_JARS=DIR] client-matrix [--client NAME …] [--cell NAME …] [--coordination MODE …] [--json]
+    [MINIKAFKA_KAFKA_JARS=DIR] client-matrix [--client NAME …] [--cell NAME …] [--coordination MODE …]
+        [--keep DIR] [--json]
 
 Each client is a program of `tests/clients/drivers`, which is built with go, npm, mvn or javac from packages of their
 registries or caches. A client whose tools are missing is skipped. Apache Kafka's client and tools of version 3.9 need
@@ -226,6 +227,12 @@ def parse() -> argparse.Namespace:
     add("--cell", nargs="+", choices=[one.name for one in CELLS], metavar="NAME",
         help=f"only these: {'; '.join(one.name for one in CELLS)}")  # fmt: skip
     add("--coordination", nargs="+", choices=MODES, default=list(MODES), help="only these modes")
+    add(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep the logs of the brokers in DIR, which must not exist",
+    )
     add("--json", action="store_true", help="print the outcomes as one JSON array")
     return parser.parse_args(sys.argv[1:])
 
@@ -238,10 +245,12 @@ def main() -> bool:
     outcomes: list[Outcome] = []
     with Display() as display, TemporaryDirectory(prefix="minikafka-matrix-") as name:
         display.say("building the drivers …")
-        commands = build(clients, Path(name))
+        commands = build(clients, Path(name) / "drivers")
+        directory = arguments.keep or Path(name) / "brokers"
+        directory.mkdir()
         for mode in arguments.coordination:
             display.say(f"starting brokers, coordination {mode} …")
-            outcomes += run_mode(display, Path(name) / mode, mode, commands, chosen)
+            outcomes += run_mode(display, directory.resolve() / mode, mode, commands, chosen)
     if arguments.json:
         print(json.dumps([outcome._asdict() for outcome in outcomes]))
     counts = {
