@@ -6,7 +6,7 @@ from typing import Final
 
 from benchmarks.micro import Outcome, main, timed
 from minikafka.base.metrics import Metrics
-from minikafka.broker.access import Access, Verdicts
+from minikafka.broker.clients.access import Access, Verdicts
 from minikafka.broker.services import ClientConnection
 from minikafka.security.acls import AclEntry, AclPermission, PatternType, ResourcePattern
 from minikafka.security.authorizer import Authorizer

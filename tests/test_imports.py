@@ -190,7 +190,7 @@ LOCAL_IMPORTS = {
         1,
         "only encrypted connections need cryptography, which takes 30 ms",
     ),
-    "minikafka/broker/bearer_logins.py": (2, "a broker loads PyJWT for OAUTHBEARER, 11 MB"),
+    "minikafka/broker/clients/bearer_logins.py": (2, "a broker loads PyJWT for OAUTHBEARER, 11 MB"),
     "minikafka/client/token_endpoint.py": (1, "only logins with OAUTHBEARER need aiohttp"),
     "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),

@@ -23,7 +23,6 @@ from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
 from minikafka.base.ports import Call, Listener
-from minikafka.broker.access import Access, authorizer_of
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
 from minikafka.broker.admin.configs import ConfigAdmin
@@ -32,6 +31,9 @@ from minikafka.broker.admin.quotas import QuotaAdmin
 from minikafka.broker.admin.topics import TopicAdmin
 from minikafka.broker.admin.users import UserAdmin
 from minikafka.broker.capabilities import CoordinationMode
+from minikafka.broker.clients.access import Access, authorizer_of
+from minikafka.broker.clients.delegation_tokens import DelegationTokens
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.clock_offsets import ClockOffsets
 from minikafka.broker.controlled_shutdown import ControlledShutdown, note
 from minikafka.broker.controller_client import ControllerClient
@@ -46,7 +48,6 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
-from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
@@ -57,7 +58,6 @@ from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
 from minikafka.broker.network.metrics_readers import MetricsReaders
 from minikafka.broker.ports import BrokerPorts
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders

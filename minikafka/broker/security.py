@@ -10,7 +10,7 @@ from itertools import chain
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.encryption import ListenerTls
-from minikafka.broker.accounts import Accounts
+from minikafka.broker.clients.accounts import Accounts
 from minikafka.broker.inter_broker import connector_of
 from minikafka.broker.network.admission import admission_of
 from minikafka.broker.network.newcomer import Admission

@@ -13,17 +13,17 @@ from typing import Any, Final, Literal, TypeAlias
 from minikafka.base.config import BrokerConfig
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Link, Rng
-from minikafka.broker.access import Access
 from minikafka.broker.admin import BrokerAdmin
-from minikafka.broker.authentication import Authentication
 from minikafka.broker.capabilities import AclStore, Administration
+from minikafka.broker.clients.access import Access
+from minikafka.broker.clients.authentication import Authentication
+from minikafka.broker.clients.delegation_tokens import DelegationTokens
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
-from minikafka.broker.delegation_tokens import DelegationTokens
 from minikafka.broker.metadata import MetadataCache
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig

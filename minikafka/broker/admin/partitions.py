@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.model import NO_LEADER, BrokerId, ReplicaAssignment
 from minikafka.base.names import GROUP_TOPIC
-from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.admin.topics import Record, unlimited
 from minikafka.broker.capabilities import Administration, Assignment, TopicStore
+from minikafka.broker.clients.access import EVERYTHING
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.side_by_side import AT_ONCE, all_of
 from minikafka.broker.turns import Pauses

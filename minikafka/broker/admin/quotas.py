@@ -12,7 +12,7 @@ from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import ConfigStore, Overrides
-from minikafka.broker.quotas import BrokerQuotas
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.turns import Pauses
 from minikafka.security.quotas import (
     CLIENT_KEYS,

@@ -21,10 +21,10 @@ from minikafka.base.model import (
     version_4_uuid,
 )
 from minikafka.base.ports import Rng
-from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.names import TakenNames, name_error
 from minikafka.broker.admin.refusals import refusal
 from minikafka.broker.capabilities import Administration, TopicPlan, TopicStore
+from minikafka.broker.clients.access import EVERYTHING
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.side_by_side import AT_ONCE, all_of

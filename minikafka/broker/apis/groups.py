@@ -42,7 +42,7 @@ from itertools import chain
 from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.access import EVERYTHING
+from minikafka.broker.clients.access import EVERYTHING
 from minikafka.broker.request_parts import AT_ONCE_ROWS, Respond, answer_in_parts, in_rows
 from minikafka.broker.services import (
     LATER,

@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
 from minikafka.base.model import TopicPartition
-from minikafka.broker.access import EVERYTHING
+from minikafka.broker.clients.access import EVERYTHING
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.kafka.messages.encoder import PAUSE, Row
 from minikafka.kafka.messages.steps import STEP_ROWS

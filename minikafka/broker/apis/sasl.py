@@ -15,7 +15,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from minikafka.base.errors import ErrorCode, ProtocolViolation
-from minikafka.broker.authentication import LoginRefused, State
+from minikafka.broker.clients.authentication import LoginRefused, State
 from minikafka.broker.services import Entity, Handler, RequestContext, Services
 from minikafka.kafka.wire.codec import response
 from minikafka.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE

@@ -37,10 +37,10 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import RequestedTopic
-from minikafka.broker.access import EVERYTHING
 from minikafka.broker.admin.partitions import MorePartitions
 from minikafka.broker.admin.topics import TopicResult
-from minikafka.broker.quotas import Mutations
+from minikafka.broker.clients.access import EVERYTHING
+from minikafka.broker.clients.quotas import Mutations
 from minikafka.broker.services import Entity, Handler, RequestContext, Services, Steps
 from minikafka.broker.settings.config_entries import topic_entries
 from minikafka.kafka.messages.table import NULL_UUID

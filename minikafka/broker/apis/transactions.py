@@ -45,7 +45,7 @@ from minikafka.base.coordinators import partition_of
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import GROUP_TOPIC, INTERNAL_TOPICS
-from minikafka.broker.access import EVERYTHING
+from minikafka.broker.clients.access import EVERYTHING
 from minikafka.broker.coordinators.markers import ANY_EPOCH
 from minikafka.broker.request_parts import answer_in_parts, in_rows
 from minikafka.broker.rpc.coordinator_calls import Errors, MarkerRow

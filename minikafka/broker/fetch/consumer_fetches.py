@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Slice
-from minikafka.broker.access import Access
+from minikafka.broker.clients.access import Access
 from minikafka.broker.fetch.rights import FOLLOW, READ_TOPIC, FetchRights
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics

@@ -62,7 +62,7 @@ from typing import Final
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.fetch_rows import PARTITION, PartitionData
 from minikafka.base.ports import Clock, Slice
-from minikafka.broker.access import Access, Basis, Verdicts
+from minikafka.broker.clients.access import Access, Basis, Verdicts
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX, ConsumerFetch
 from minikafka.broker.fetch.consumer_fetches import (
     FOLLOWER_LARGE_BYTES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from minikafka.base.errors import ErrorCode
-from minikafka.broker.access import Verdicts
+from minikafka.broker.clients.access import Verdicts
 from minikafka.security.acls import CLUSTER_NAME
 from minikafka.security.operations import CLUSTER, CLUSTER_ACTION, READ, TOPIC, need
 

@@ -16,8 +16,8 @@ from minikafka.base.endpoints import Endpoint, SecurityProtocol
 from minikafka.base.errors import ConfigError
 from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Clock
-from minikafka.broker.accounts import Accounts
-from minikafka.broker.authentication import LoginRefused, ServedMechanism
+from minikafka.broker.clients.accounts import Accounts
+from minikafka.broker.clients.authentication import LoginRefused, ServedMechanism
 from minikafka.broker.inter_broker import check_mechanism, jaas_entry, jaas_key
 from minikafka.broker.network.newcomer import Admission
 from minikafka.broker.ports import TlsTransport

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 from minikafka.base.errors import ProtocolViolation, RecordsGone
 from minikafka.base.ports import QUEUE_MARK_BYTES, Link, Processor, Slice, Tasks, Timer
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.fetch.handler import FetchApi
 from minikafka.broker.network.cold_requests import ColdRequests
 from minikafka.broker.network.frame_room import SMALL_MAX, FrameRooms
@@ -33,7 +34,6 @@ from minikafka.broker.network.unsent import (
     has_deferred,
 )
 from minikafka.broker.produce.handler import WALL_UNKNOWN, ProduceApi
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.services import ClientConnection, Handler, Services
 from minikafka.broker.turns import Scheduler

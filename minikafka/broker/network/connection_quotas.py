@@ -19,7 +19,7 @@ from minikafka.base.config.quotas import per_ip_overrides
 from minikafka.base.config.security import LISTENER_LIMITS, PREFIX
 from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Clock, Link, Timer
-from minikafka.broker.quotas import BrokerQuotas
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.services import ClientConnection
 from minikafka.security.quotas import Rate, Rates, Windows
 

@@ -1,4 +1,4 @@
-"""Counts the bytes and the broker's time that one connection uses, while the broker has quotas (`broker/quotas.py`).
+"""Counts the bytes and the time that one connection uses, while the broker has quotas (`broker/clients/quotas.py`).
 
 Without quotas, a connection has no `Metering`, and its requests go directly to the handlers. The response to a client
 above a quota is sent at once and contains the time to wait. During this time, the connection is not read (KIP-219).
@@ -13,9 +13,9 @@ from struct import Struct
 from typing import Final, Literal
 
 from minikafka.base.ports import Processor, Slice
+from minikafka.broker.clients.quotas import BrokerQuotas, ClientLimits
 from minikafka.broker.fetch.handler import FetchApi
 from minikafka.broker.produce.handler import ProduceApi
-from minikafka.broker.quotas import BrokerQuotas, ClientLimits
 from minikafka.broker.services import ClientConnection
 from minikafka.kafka.wire import fetch as fetch_wire
 from minikafka.kafka.wire import produce as produce_wire

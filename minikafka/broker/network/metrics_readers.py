@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.access import Access
+from minikafka.broker.clients.access import Access
 from minikafka.broker.network.newcomer import Admission, Failures
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.services import ClientConnection

@@ -19,7 +19,12 @@ from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.ports import Buffer, Clock, Link, StreamHandler, Timer
 from minikafka.broker.apis import versions
-from minikafka.broker.authentication import Authentication, LoginRefused, ServedMechanism, State
+from minikafka.broker.clients.authentication import (
+    Authentication,
+    LoginRefused,
+    ServedMechanism,
+    State,
+)
 from minikafka.broker.network.frame_room import FrameRoom
 from minikafka.broker.services import ClientConnection
 from minikafka.kafka.wire.codec import decode_request, encode_response

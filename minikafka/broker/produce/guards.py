@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.broker.access import Verdicts
+from minikafka.broker.clients.access import Verdicts
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.large import Steps
 from minikafka.broker.rpc.coordinator_calls import VerifyRow

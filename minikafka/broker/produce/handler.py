@@ -41,7 +41,7 @@ from minikafka.base.errors import ErrorCode, ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.base.ports import Clock
-from minikafka.broker.access import Access, Basis
+from minikafka.broker.clients.access import Access, Basis
 from minikafka.broker.coordinators.verification import TransactionVerifier
 from minikafka.broker.produce.batch_checks import BatchChecks
 from minikafka.broker.produce.guards import NO_ID, Found, Guards

@@ -10,7 +10,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.base.printable import printable
 from minikafka.broker.capabilities import Administration, Overrides
-from minikafka.broker.quotas import BrokerQuotas
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.dynamic_stores import DynamicStores

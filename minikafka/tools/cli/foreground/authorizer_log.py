@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.access import audit
+from minikafka.broker.clients.access import audit
 from minikafka.broker.ledger.writer import directory_of
 from minikafka.tools.cli.processes.log_lines import LINE, LineFormatter
 

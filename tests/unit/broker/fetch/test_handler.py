@@ -17,7 +17,7 @@ from minikafka.base.fetch_rows import RequestRow
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
 from minikafka.broker import turns as scheduler
-from minikafka.broker.access import Access
+from minikafka.broker.clients.access import Access
 from minikafka.broker.fetch import consumer_fetch
 from minikafka.broker.fetch.consumer_fetch import ROWS_MAX
 from minikafka.broker.fetch.consumer_fetches import LARGE_BYTES, POSITIONS_MIN, WAITING_MAX

@@ -7,7 +7,7 @@ from support.security.certificates import Authority
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError
-from minikafka.broker.authentication import LoginRefused
+from minikafka.broker.clients.authentication import LoginRefused
 from minikafka.broker.network.admission import Admission, admission_of
 from minikafka.runtime.transport import SocketTransport
 

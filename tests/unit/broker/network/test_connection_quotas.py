@@ -8,8 +8,8 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Metrics
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.network.connection_quotas import ConnectionQuotas
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.services import ClientConnection
 from minikafka.security.quotas import CONNECTION, QuotaEntity
 from minikafka.simulation.clocks import ManualClock

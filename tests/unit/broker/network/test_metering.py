@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Histogram, Metrics
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.network.metering import Metering
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.kafka.wire.codec import encode_request, request
 from minikafka.kafka.wire.fetch import encode_response
 from minikafka.kafka.wire.versions import FETCH

@@ -11,8 +11,8 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.metrics import Metrics
-from minikafka.broker.access import Access
-from minikafka.broker.authentication import ServedMechanism
+from minikafka.broker.clients.access import Access
+from minikafka.broker.clients.authentication import ServedMechanism
 from minikafka.broker.network.admission import AuthenticationLog
 from minikafka.broker.network.metrics_readers import MetricsReaders
 from minikafka.broker.network.newcomer import Admission

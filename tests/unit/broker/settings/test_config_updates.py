@@ -11,7 +11,7 @@ import pytest
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics
-from minikafka.broker.quotas import BrokerQuotas
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig

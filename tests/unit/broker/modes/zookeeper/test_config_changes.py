@@ -14,11 +14,11 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import CoordinationError, ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics
 from minikafka.base.ports import Check
+from minikafka.broker.clients.quotas import BrokerQuotas
 from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrites
 from minikafka.broker.modes.zookeeper.config_changes import ZooKeeperConfigChanges
 from minikafka.broker.modes.zookeeper.notifications import KEPT_MS
-from minikafka.broker.quotas import BrokerQuotas
 from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.settings.dynamic_stores import DynamicStores

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.access import audit
+from minikafka.broker.clients.access import audit
 from minikafka.tools.cli.foreground import authorizer_log
 from minikafka.tools.cli.foreground.authorizer_log import NAME, log_verdicts
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from minikafka.base.config import BrokerConfig
-from minikafka.broker.bearer_logins import BearerLogins
-from minikafka.broker.delegation_tokens import known_tokens
+from minikafka.broker.clients.bearer_logins import BearerLogins
+from minikafka.broker.clients.delegation_tokens import known_tokens
 from minikafka.broker.ports import BrokerPorts
 from minikafka.security.credentials import KnownCredentials
 from minikafka.security.sasl import Lookups

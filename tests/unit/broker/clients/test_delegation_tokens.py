@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ErrorCode, KafkaError
-from minikafka.broker.delegation_tokens import DelegationTokens, known_tokens
+from minikafka.broker.clients.delegation_tokens import DelegationTokens, known_tokens
 from minikafka.security.tokens import DelegationToken, KnownTokens
 from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.loop import run_seeded

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from minikafka.base.errors import ConfigError
-from minikafka.broker.bearer_tokens import BearerTokens, KeyTimes
+from minikafka.broker.clients.bearer_tokens import BearerTokens, KeyTimes
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.security.oauth import TokenRules, UnknownSigner
 from minikafka.security.sasl import RefusedToken

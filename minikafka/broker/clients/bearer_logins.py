@@ -19,7 +19,7 @@ _URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 class Verifying(Protocol):
-    """The verification of tokens of one listener (`broker/bearer_tokens.py`)."""
+    """The verification of tokens of one listener (`broker/clients/bearer_tokens.py`)."""
 
     async def start(self) -> None:
         """Read the keys. Raises ConfigError if they cannot be read."""
@@ -36,7 +36,7 @@ class BearerLogins:
     def of(self, listener: str) -> Verify:
         """Return the function that verifies tokens of a listener's clients. Raises ConfigError."""
         # A broker without OAUTHBEARER does not load PyJWT, 11 MB.
-        from minikafka.broker.bearer_tokens import BearerTokens, KeyTimes
+        from minikafka.broker.clients.bearer_tokens import BearerTokens, KeyTimes
         from minikafka.security.oauth import TokenRules
 
         keys = self._config.security_of(listener, OAUTHBEARER)

@@ -15,7 +15,7 @@ from jwt.algorithms import ECAlgorithm
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import ConfigError
-from minikafka.broker.bearer_logins import BearerLogins
+from minikafka.broker.clients.bearer_logins import BearerLogins
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.security.sasl import RefusedToken
 from minikafka.simulation.clocks import WALL_MS, LoopClock

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from minikafka.broker.authentication import Authentication, LoginRefused, ServedMechanism
+from minikafka.broker.clients.authentication import Authentication, LoginRefused, ServedMechanism
 from minikafka.security.sasl import OAUTHBEARER, PLAIN, BearerToken, Lookups
 from minikafka.simulation.clocks import ManualClock
 
