@@ -52,7 +52,9 @@ PARTITIONS = 2
 TOPIC_CONFIG = {"min.insync.replicas": "2"}
 RATE = 50.0
 PROPAGATION_SECONDS = 5.0
-"""Maximum time until all brokers use a changed right, password or certificate."""
+"""Maximum time until all brokers use a changed right or password."""
+CERTIFICATE_SECONDS = 15.0
+"""Maximum time until all brokers use a changed certificate: they look at its file every 5 s."""
 QUIET_SECONDS = (1.0, 5.0)
 """Range of the time between two changes of one kind."""
 ITERATIONS = 4_096
@@ -285,17 +287,17 @@ class Changes:
         """Check that all brokers give new connections the newest certificate, on both listeners."""
         if not self._certificate:
             return
-        await self.propagation.wait(time.monotonic())
         ca = str(self._cluster.directory.security / "ca.pem")
         wanted = _first_certificate(self._certificate)
+        deadline = time.monotonic() + CERTIFICATE_SECONDS
         for broker in self._cluster.record.brokers:
             for port in broker.ports.values():
-                arguments = ((HOST, port), ssl.PROTOCOL_TLS_CLIENT, ca, LOOK_SECONDS)
-                served = await in_thread(ssl.get_server_certificate, *arguments)
-                if ssl.PEM_cert_to_DER_cert(served) != wanted:
-                    self._problems.append(
-                        f"port {port} of broker {broker.id} serves an old certificate"
-                    )
+                while await in_thread(_served, port, ca) != wanted:
+                    if time.monotonic() > deadline:
+                        old = f"port {port} of broker {broker.id} serves an old certificate"
+                        self._problems.append(old)
+                        break
+                    await asyncio.sleep(POLL_SECONDS)
 
     async def _set_password(self, user: str, password: str) -> None:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
@@ -378,6 +380,12 @@ def _records() -> Iterable[tuple[bytes, bytes]]:
     while True:
         number += 1
         yield b"%d" % (number % 10), b"visit %d" % number
+
+
+def _served(port: int, ca: str) -> bytes:
+    """Return the certificate that a new connection gets."""
+    arguments = ((HOST, port), ssl.PROTOCOL_TLS_CLIENT, ca, LOOK_SECONDS)
+    return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(*arguments))
 
 
 def _first_certificate(text: str) -> bytes:
