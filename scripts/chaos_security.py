@@ -60,8 +60,8 @@ QUIET_SECONDS = (1.0, 5.0)
 ITERATIONS = 4_096
 PERSIST_SECONDS = 120.0
 """Maximum time to make one change. Brokers that fail delay it."""
-HOSTS = (HOST, "localhost")
-"""Names in the certificates of brokers."""
+HOSTS = (HOST, "::1", "localhost")
+"""Names in the certificates of brokers: as in Kafka, a broker refuses one that lacks a name of the former one."""
 LOOK_SECONDS = 5.0
 """Maximum time to connect to a broker."""
 METADATA_MS = 500
