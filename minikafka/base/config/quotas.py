@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from minikafka.base.config.keys import INT_MAX, ConfigType, key
+from minikafka.base.config.keys import INT_MAX, ConfigType, Key, key
 from minikafka.base.config.zookeeper import ZooKeeperKeys
 from minikafka.base.errors import ConfigError
 
@@ -78,6 +78,9 @@ class QuotaKeys(ZooKeeperKeys):
     )
 
 
+_NUMBER: Final = Key(INT, 0, "", low=0, name=_OVERRIDES)
+
+
 def per_ip_overrides(config: QuotaKeys) -> dict[str, int]:
     """Return the largest number of connections by address. Raises ConfigError."""
     if not config.max_connections_per_ip and not config.max_connections_per_ip_overrides:
@@ -86,8 +89,8 @@ def per_ip_overrides(config: QuotaKeys) -> dict[str, int]:
     for entry in config.max_connections_per_ip_overrides:
         host, _, count = entry.rpartition(":")
         try:
-            found[str(ip_address(host.strip("[] ")))] = int(count)
-        except ValueError:
+            found[str(ip_address(host.strip("[] ")))] = _NUMBER.parse(count)
+        except (ValueError, ConfigError):
             raise ConfigError(
                 f"{_OVERRIDES} must be a list of ADDRESS:NUMBER, got {entry!r}; "
                 "names of hosts are not looked up"

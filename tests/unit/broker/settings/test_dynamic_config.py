@@ -117,6 +117,7 @@ OUT = "listener.name.plaintext.max.connections"
         (OUT.replace("connections", "connections.per.ip"), "5", "dynamically: .*per.ip;"),
         ("max.connections.per.ip", "0", "only if max.connections.per.ip.overrides is set"),
         ("max.connections.per.ip.overrides", "somewhere:5", "ADDRESS:NUMBER"),
+        ("max.connections.per.ip.overrides", "10.0.0.1:-5", "ADDRESS:NUMBER"),
     ],
 )
 def test_unusable_limits_of_connections_are_refused(name: str, value: str, words: str) -> None:
