@@ -19,8 +19,7 @@ from minikafka.kafka.wire import codec
 from minikafka.kafka.wire.versions import LIST_OFFSETS, PRODUCE, SERVED
 from minikafka.simulation.cluster import MemoryCluster
 from minikafka.simulation.loop import run_seeded
-from minikafka.tools.cli.processes import log_lines
-from minikafka.tools.cli.processes.log_lines import LineFormatter
+from minikafka.tools.cli.processes.log_lines import LINE, LineFormatter
 from minikafka.zookeeper.nodes import layout
 
 EVIL = "t\n2026-01-01 00:00:00,000 ERROR   forged: x\r\x1b[2J\x9b31m\x7f\u2028\u202e"
@@ -32,7 +31,7 @@ def broker_log() -> Iterator[io.StringIO]:
     """Return the log that a broker process would write."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LineFormatter(log_lines._LINE))
+    handler.setFormatter(LineFormatter(LINE))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -106,8 +107,10 @@ def test_silent_and_dead_endpoints_are_given_up(server: TokenServer) -> None:
 @pytest.mark.key("sasl.login.connect.timeout.ms")
 def test_connection_that_is_not_accepted_is_given_up() -> None:
     short = {"sasl_login_retry_backoff_max_ms": "1", "sasl_login_connect_timeout_ms": "50"}
-    with pytest.raises(NoToken):
-        fetch(keys("http://10.255.255.1/token", **short), is_patient=False)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        url = f"http://127.0.0.1:{full.getsockname()[1]}/token"
+        with socket.create_connection(full.getsockname()), pytest.raises(NoToken):
+            fetch(keys(url, **short), is_patient=False)
 
 
 def test_file_is_read_again_for_each_token(tmp_path: Path) -> None:
