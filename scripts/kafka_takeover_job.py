@@ -124,6 +124,7 @@ class Brokers:
             process.send_signal(number)
         for process in self._processes.values():
             process.wait(STEP_SECONDS)
+        self._processes.clear()
 
     def check(self) -> None:
         """Raise RuntimeError if a broker has ended by itself."""
@@ -213,6 +214,10 @@ class View:
         with suppress(NoNodeError):
             return len(self._sessions() - self._former) == len(BROKERS)
         return False
+
+    def is_empty(self) -> bool:
+        """True if no broker is registered."""
+        return not self._sessions()
 
     def forget(self) -> None:
         """Do not count the present registrations: those of killed brokers last until their sessions expire."""
@@ -312,10 +317,12 @@ class Run:
             how = signal.SIGKILL if number % KILL_EVERY == 0 else signal.SIGTERM
             for kind in (MINIKAFKA, KAFKA):
                 epochs = await in_thread(self._view.epochs)
+                name = f"round {number} of {self._arguments.rounds}: {kind} after {how.name}"
                 await in_thread(self._view.forget)
                 await in_thread(self._brokers.end, how)
+                if how is signal.SIGKILL:  # Kafka does not start while its former session lasts
+                    await self._until(f"{name}: former sessions have ended", self._view.is_empty)
                 self._brokers.start(kind)
-                name = f"round {number} of {self._arguments.rounds}: {kind} after {how.name}"
                 await self._until(name, self._view.is_whole)
                 self._compare(name, before, epochs)
                 await asyncio.sleep(self._arguments.seconds)
