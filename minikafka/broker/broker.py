@@ -116,6 +116,7 @@ async def create_broker(
     ledger.open()
     ledger.record(BROKER, "", {"fact": "started"})
     cluster_id = await mode.join(logs.known_cluster_id())
+    logger.info("joined the cluster %s", cluster_id)
     await logs.start(cluster_id)
     return BrokerServer(config, ports, mode, cluster_id, logs, ledger, security)
 

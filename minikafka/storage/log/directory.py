@@ -115,7 +115,11 @@ class LogDirectory:
         log_starts = self._read_offsets(checkpoints.LOG_START_OFFSETS)
         first_dirty = self._read_offsets(checkpoints.FIRST_DIRTY_OFFSETS)
         high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
-        for tp, path in self._found():
+        found = list(self._found())
+        if found:
+            stop = "a clean stop" if clean else "an unclean stop"
+            logger.info("%s: opening %d logs after %s", self.path, len(found), stop)
+        for tp, path in found:
             log = Log.open(
                 self.storage,
                 path,
@@ -131,9 +135,8 @@ class LogDirectory:
             high_watermark = min(high_watermarks.get(tp, 0), log.log_end_offset)
             self.high_watermarks[tp] = max(high_watermark, log.log_start_offset)
         self._lower_checkpoints(recovery_points, first_dirty, high_watermarks)
-        stop = "a clean stop" if clean else "an unclean stop"
-        if self.logs:
-            logger.info("%s: opened %d logs after %s", self.path, len(self.logs), stop)
+        if found:
+            logger.info("%s: opened all logs", self.path)
         else:
             logger.info("%s: has no logs yet", self.path)
 
