@@ -68,7 +68,7 @@ def given_plan(partitions: Sequence[TopicPartition], replicas: Sequence[str]) ->
 
 
 def plan_file(file: str) -> Plan:
-    """Read a plan in the JSON of Kafka's reassignment tool. Raises UsageError and OSError."""
+    """Read a plan in the JSON of Kafka's tool, or of `reassign --generate`. Raises UsageError and OSError."""
     plan: Plan = {}
     for at, entry in enumerate(_entries(file)):
         where = f"{file}: partitions[{at}]"
@@ -165,6 +165,8 @@ def _entries(file: str, shape: str = _PLAN_SHAPE) -> list[dict[str, Any]]:
         content = read_json(Path(file).read_bytes())
     except ValueError as error:
         raise click.UsageError(f"{file}: {error}") from error
+    if isinstance(content, dict):
+        content = content.get("proposed", content)
     entries = content.get("partitions") if isinstance(content, dict) else None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise click.UsageError(f"{file}: expected {shape}")

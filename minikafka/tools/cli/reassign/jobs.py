@@ -18,14 +18,13 @@ from minikafka.base.model import Broker, BrokerId, ReplicaAssignment, TopicParti
 from minikafka.base.names import ids
 from minikafka.client.administration.admin import Admin
 from minikafka.client.administration.results import Outcome
-from minikafka.deciders.controller.assignments import assign
-from minikafka.runtime.clock import SystemRng
 from minikafka.tools.cli.arguments import placement
 from minikafka.tools.cli.arguments.partition_arguments import Named
 from minikafka.tools.cli.arguments.placement import Plan
 from minikafka.tools.cli.execution.waiting import Blocked
 from minikafka.tools.cli.reassign import throttle
 from minikafka.tools.cli.reassign.outcome import SHORT_PATIENCE_MS, MoveState, measure, read_results
+from minikafka.tools.cli.reassign.spread import spread
 from minikafka.tools.cli.terminal.echo import echo, show
 from minikafka.tools.cli.terminal.progress import Amount
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
@@ -228,33 +227,40 @@ def _move_text(tp: TopicPartition, moving: ReplicaAssignment, amount: Amount) ->
 
 
 class Propose:
-    """The job that proposes a plan to spread topics over brokers, and over racks if every broker has one (R70)."""
+    """The job that proposes a plan: topics evenly over brokers, and over racks if every broker has one."""
 
-    def __init__(self, topics: Sequence[str], brokers: tuple[BrokerId, ...] | None) -> None:
+    def __init__(self, topics: Sequence[str] | None, brokers: tuple[BrokerId, ...] | None) -> None:
         self._topics = topics
         self._brokers = brokers
-        self._rng = SystemRng()
 
     async def do(self, admin: Admin) -> bool:
         """Print the proposal and return True. Raises KafkaError for unknown topics and brokers."""
-        known = await admin.describe_topics(self._topics)
-        missing = [name for name in self._topics if name not in known]
-        if missing:
-            raise unknown_topics(missing)
         brokers = await self._live_brokers(admin)
-        current: Plan = {}
-        proposed: Plan = {}
-        for name in self._topics:
-            partitions = known[name].partitions
-            before = [partitions[number].replicas for number in sorted(partitions)]
-            current |= {TopicPartition(name, at): replicas for at, replicas in enumerate(before)}
-            spread = self._spread(name, brokers, len(before), len(before[0]))
-            proposed |= {TopicPartition(name, at): replicas for at, replicas in spread.items()}
-        lines = ["Current partition replica assignment", placement.as_text(current), ""]
+        current = await self._current(admin)
+        for tp, replicas in current.items():
+            _check_factor(tp, len(replicas), len(brokers))
+        proposed = {
+            tp: tuple(replicas)
+            for tp, replicas in spread(current, brokers).items()
+            if tuple(replicas) != current[tp]
+        }
+        changed = {tp: current[tp] for tp in proposed}
+        lines = ["Current partition replica assignment", placement.as_text(changed), ""]
         lines += ["Proposed partition reassignment configuration", placement.as_text(proposed)]
-        both = {"current": placement.as_json(current), "proposed": placement.as_json(proposed)}
-        show(both, lines)
+        both = {"current": placement.as_json(changed), "proposed": placement.as_json(proposed)}
+        show(both, lines if proposed else ["No partition needs to move."])
         return True
+
+    async def _current(self, admin: Admin) -> Plan:
+        """Return the replicas of all partitions of the topics. Raises KafkaError."""
+        known = {topic.name: topic for topic in (await admin.describe(self._topics))[1]}
+        if missing := [name for name in self._topics or () if name not in known]:
+            raise unknown_topics(missing)
+        return {
+            TopicPartition(name, number): partition.replicas
+            for name, topic in known.items()
+            for number, partition in sorted(topic.partitions.items())
+        }
 
     async def _live_brokers(self, admin: Admin) -> list[Broker]:
         nodes = (await admin.describe_cluster()).brokers
@@ -266,13 +272,10 @@ class Propose:
             )
         return [Broker(node.id, (), rack=node.rack) for node in nodes.values() if node.id in wanted]
 
-    def _spread(
-        self, topic: str, brokers: Sequence[Broker], partitions: int, factor: int
-    ) -> dict[int, tuple[BrokerId, ...]]:
-        if factor > len(brokers):
-            raise KafkaError(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{topic} has {factor} replicas, but there are only {len(brokers)} brokers to use",
-            )
-        start, shift = (int(self._rng.uniform(0, len(brokers))) for _ in range(2))
-        return assign(brokers, partitions, factor, start, shift)
+
+def _check_factor(tp: TopicPartition, factor: int, brokers: int) -> None:
+    if factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{tp} has {factor} replicas, but there are only {brokers} brokers to use",
+        )

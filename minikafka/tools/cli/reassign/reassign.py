@@ -54,20 +54,31 @@ class _Reassign(click.Command):
     help="The partition's new brokers, the preferred leader first; once per partition.",
 )
 @click.option(
-    "--file", type=EXISTING_FILE, metavar="PLAN", help="JSON file in the format of Kafka's tool."
+    "--file",
+    type=EXISTING_FILE,
+    metavar="PLAN",
+    help="JSON file in the format of Kafka's tool, or of --generate --json.",
 )
 @click.option("--verify", is_flag=True, help="Show whether the moves have completed.")
 @click.option("--list", "list_", is_flag=True, help="Show all moves in progress.")
 @click.option("--cancel", is_flag=True, help="Cancel moves: return to the original replicas.")
-@click.option("--generate", is_flag=True, help="Propose a plan for --topics over --brokers.")
+@click.option(
+    "--generate",
+    is_flag=True,
+    help="Propose a plan that spreads --topics over --brokers with few moves.",
+)
 @click.option(
     "--topics",
     "spread",
     metavar="A,B",
-    help="With --generate: topics to spread.",
+    help="With --generate: topics to spread (default: all, also internal ones).",
     shell_complete=completion.topic_lists,
 )
-@click.option("--brokers", metavar="1,2,3", help="With --generate: brokers to use (default: all).")
+@click.option(
+    "--brokers",
+    metavar="1,2,3",
+    help="With --generate: brokers to use (default: all that are alive).",
+)
 @click.option(
     "--throttle",
     "bytes_per_second",
@@ -187,9 +198,9 @@ def _job(action: str | None, options: jobs.ReassignOptions) -> _Job:
     if action == "cancel":
         return jobs.Cancel(options, options.named_partitions())
     if action == "generate":
-        if not options.spread:
-            raise click.UsageError("--generate needs --topics a,b")
-        names = list(dict.fromkeys(name.strip() for name in options.spread.split(",")))
+        names = None
+        if options.spread:
+            names = list(dict.fromkeys(name.strip() for name in options.spread.split(",")))
         brokers = placement.broker_list(options.brokers) if options.brokers else None
         return jobs.Propose(names, brokers)
     return moves.MoveByController(options, options.plan())

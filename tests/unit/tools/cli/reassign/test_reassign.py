@@ -225,7 +225,6 @@ def test_cancel_undoes_moves_of_a_partition_or_a_topic(admin: ScriptedAdmin) -> 
     assert "was not cancelled: NO_REASSIGNMENT_IN_PROGRESS" in nothing.stdout
 
 
-@pytest.mark.row("R70")
 def test_generate_keeps_the_replication_factor_of_each_topic(
     admin: ScriptedAdmin,
 ) -> None:
@@ -246,7 +245,6 @@ def test_generate_keeps_the_replication_factor_of_each_topic(
     assert "\n\nProposed partition reassignment configuration\n{" in text
 
 
-@pytest.mark.row("R70")
 def test_generate_puts_replicas_on_different_racks(admin: ScriptedAdmin) -> None:
     admin.racks = {1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
     shown = ended(call("--generate", "--topics", "t", "--json"))
@@ -255,6 +253,27 @@ def test_generate_puts_replicas_on_different_racks(admin: ScriptedAdmin) -> None
         for row in shown["proposed"]["partitions"]
     ]
     assert racks == [{"a", "b", "c"}] * 2
+
+
+def test_generate_without_topics_moves_only_the_replicas_of_the_broker_that_is_left_out(
+    admin: ScriptedAdmin, tmp_path: Path
+) -> None:
+    printed = call("--generate", "--brokers", "2,3,4", "--json").stdout
+    rows = json.loads(printed)["proposed"]["partitions"]
+    assert [(row["topic"], len(set(row["replicas"]) - {2, 3})) for row in rows] == [
+        ("t", 1),
+        ("t", 1),
+        ("u", 0),
+    ]
+    plan = tmp_path / "plan.json"
+    plan.write_text(printed)
+    assert call("--file", str(plan), "--no-wait").exit_code == 0
+    assert {tp.topic for tp in admin.moving} == {"t", "u"}
+
+
+def test_generate_says_that_nothing_has_to_move(admin: ScriptedAdmin) -> None:
+    shown = call("--generate", "--topics", "u", "--brokers", "1")
+    assert shown.stdout == "No partition needs to move.\n"
 
 
 @pytest.mark.parametrize(
@@ -362,7 +381,7 @@ def test_throttle_of_a_running_move_stays_when_a_later_move_completes(admin: Scr
         ["--file", "x", "--topic", "t"],
         ["--verify", "--list"],
         ["--list", "--throttle", "5"],
-        ["--generate"],
+        ["--generate", "--throttle", "5"],
         ["--cancel"],
         [*MOVE, "--brokers", "1"],
         [*MOVE, "--timeout", "0"],
