@@ -302,6 +302,9 @@ async def test_throttle_is_removed_when_the_reassignment_completed(
 async def test_reassign_carries_out_the_plan_that_reassign_generate_printed(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
+    async with Client(responsive(cluster)) as client:
+        await client.create_topics(NewTopic("fresh", 3, 1))
+    assert {replicas[0] for replicas in await replicas_of(cluster, "fresh")} == {1, 2, 3}
     await create(cluster, "spread", (1, 2), (1, 2), (1, 2))
     both = json.loads((await reassign(cluster, "--generate", "--topics", "spread", "--json")).out)
     assert [row["replicas"] for row in both["current"]["partitions"]] == [[1, 2]] * 3
