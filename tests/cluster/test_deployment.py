@@ -43,7 +43,7 @@ def run_on(network: Network, names: Iterable[str], block: str) -> str:
 
 
 def output(name: str, block: str, done: Done, machine: Machine) -> str:
-    log = machine.root / "run/minikafka.log"
+    log = machine.root / "run/minikafka-broker.log"
     said = log.read_text()[-4_000:] if log.exists() else ""
     assert done.code == 0, f"{name}:\n{block}\n{done.out}{done.err}\n{said}"
     return done.out
