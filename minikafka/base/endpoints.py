@@ -83,9 +83,16 @@ def check_connect(connect: str) -> None:
     servers, slash, chroot = connect.partition("/")
     if not connect:
         return
+    if "," in chroot:
+        others = "".join("," + part.partition("/")[0] for part in chroot.split(",")[1:])
+        path = slash + chroot.partition(",")[0]
+        raise ConfigError(
+            f"zookeeper.connect has {slash + chroot!r} as the chroot: name it once, after the last server: "
+            f"{servers}{others}{path}"
+        )
     if not all(map(_is_server, servers.split(","))):
         raise ConfigError(f"zookeeper.connect cannot be {connect!r}: write host:port,host:port")
-    if slash and not {"", ".", ".."}.isdisjoint(chroot.split("/")):
+    if chroot and not (chroot.isprintable() and {"", ".", ".."}.isdisjoint(chroot.split("/"))):
         raise ConfigError(f"zookeeper.connect has the chroot {slash + chroot!r}: write /name")
 
 

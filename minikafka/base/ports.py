@@ -195,10 +195,7 @@ class Storage(Protocol):
         """Rename a file or directory, and fsync the parent directory unless `sync` is False."""
 
     def link(self, path: str, other: str) -> bool:
-        """Create `other` as a hard link to the file `path`.
-
-        Return False if that is impossible: too many links, `other` exists, or `path` does not exist.
-        """
+        """Create `other` as a hard link to the file `path`. Return False if the file system cannot."""
 
     def remove(self, path: str) -> None:
         """Delete one file; no error if it does not exist."""
@@ -214,6 +211,9 @@ class Storage(Protocol):
 
     def lock(self, path: str) -> File | None:
         """Lock a file until the returned File is closed; return None if another process holds the lock."""
+
+    def place(self, path: str) -> str:
+        """Return a text that no copy of this directory has, on this machine or another. Raises StorageFailed."""
 
     def lock_holder(self, path: str) -> str:
         """Return the process that holds the lock of a file, as text for an error."""

@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from minikafka.base.errors import StorageFailed
@@ -20,6 +21,7 @@ from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_l
 
 KEPT: Final = 16
 """Number of descriptors that long-open files leave free: for checkpoints, ZooKeeper and other brokers."""
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _SLICES_MAX: Final = 1024
 """IOV_MAX of Linux: `pwritev` refuses more slices. More slices are joined into one before the write."""
 
@@ -245,6 +247,13 @@ class DiskStorage:
                 os.close(fd)
                 return None
             return DiskFile(path, fd)
+
+    def place(self, path: str) -> str:
+        """Return the boot of this machine, and the file system and inode of the directory."""
+        with _failing_as(path):
+            status = os.stat(path)
+            boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
+        return f"{boot} {status.st_dev} {status.st_ino}"
 
     def lock_holder(self, path: str) -> str:
         return holder_of(path)

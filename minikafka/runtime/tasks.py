@@ -12,6 +12,8 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from minikafka.base.errors import ConfigError
+
 logger = logging.getLogger(__name__)
 
 
@@ -54,7 +56,9 @@ class TaskRegistry:
         try:
             await coroutine
         except Exception as error:
-            logger.exception("task %s crashed", name)
+            # A ConfigError says what the user has to correct.
+            is_bug = not isinstance(error, ConfigError)
+            logger.error("task %s crashed: %s", name, error, exc_info=is_bug)
             if self._on_crash is not None:
                 self._on_crash(name, error)
 

@@ -285,6 +285,9 @@ class MemoryStorage:
         self.check(path)
         return 1 << 40, 1 << 39
 
+    def place(self, path: str) -> str:
+        return path
+
     def lock_holder(self, path: str) -> str:
         return "another process"
 

@@ -201,8 +201,11 @@ class LogDirectory:
         path = f"{self.path}/{name}"
         if not self.storage.exists(path):
             return {}
+        data = self.storage.read(path)
+        if not data:  # Kafka makes its files empty
+            return {}
         try:
-            offsets = checkpoints.decode_offsets(self.storage.read(path))
+            offsets = checkpoints.decode_offsets(data)
         except ValueError as error:
             logger.warning("ignoring the invalid file %s: %s", path, error)
             return {}

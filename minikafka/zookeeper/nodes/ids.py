@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,17 +14,25 @@ from minikafka.base.model import BrokerId, topic_id_text
 from minikafka.base.ports import ZooKeeper
 from minikafka.zookeeper.nodes import layout
 
+logger = logging.getLogger(__name__)
+
 LOST: Final = (
     "ZooKeeper's data were lost, or zookeeper.connect names another ZooKeeper. Topics, their settings, leaders and "
     "ISRs are missing there; records and group offsets are still in the log directories"
 )
+_NEW: Final = (
+    "zookeeper.connect = %s: there was no cluster, so a new one begins; if this broker should join another, correct "
+    "the key, and empty its log.dirs"
+)
 WAYS_OUT: Final = "restore its data; or stop the brokers and rebuild it from the log directories: minikafka zk recover"
 
 
-async def cluster_id(zookeeper: ZooKeeper, random_id: Callable[[], bytes]) -> str:
+async def cluster_id(
+    zookeeper: ZooKeeper, random_id: Callable[[], bytes], connect: str = ""
+) -> str:
     """Return the cluster id. The first broker of a cluster creates the id from the 16 bytes of `random_id`.
 
-    Each later session is checked for the same id (`check`).
+    Each later session is checked for the same id (`check`). `connect`: the value of `zookeeper.connect`, for a warning.
 
     Raises ConfigError if the node is not readable, and CoordinationError.
     """
@@ -34,6 +43,7 @@ async def cluster_id(zookeeper: ZooKeeper, random_id: Callable[[], bytes]) -> st
         await zookeeper.ensure(layout.CLUSTER_ID.rpartition("/")[0])
         with suppress(NodeExists):
             await zookeeper.create(layout.CLUSTER_ID, data)
+            logger.warning(_NEW, connect)
         data, _ = await zookeeper.get(layout.CLUSTER_ID)
     try:
         found = layout.decode_cluster_id(data)

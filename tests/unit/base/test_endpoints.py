@@ -60,7 +60,9 @@ def test_endpoint_prints_as_it_is_written(text):
     assert str(parse_endpoint(text)) == text
 
 
-@pytest.mark.parametrize("connect", ["", "h:2181", "h", "a:1,b:2,[::1]:3/chroot/deep", "h:2181/x"])
+@pytest.mark.parametrize(
+    "connect", ["", "h:2181", "h", "a:1,b:2,[::1]:3/chroot/deep", "h:2181/x", "h:1/"]
+)
 def test_connect_string_holds_servers_and_a_chroot(connect):
     check_connect(connect)
 
@@ -73,11 +75,11 @@ def test_connect_string_holds_servers_and_a_chroot(connect):
         "h:port",
         "h:99999,i:1",
         "h:0",
-        "h:1/",
         "h:1/x/",
         "h:1//x",
         "h:1/x/../y",
         "h:1/./x",
+        "h:1/x\n",
         "h:1 h:2",
         ":2181",
     ],
@@ -85,3 +87,12 @@ def test_connect_string_holds_servers_and_a_chroot(connect):
 def test_connect_string_is_refused_when_malformed(connect):
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         check_connect(connect)
+
+
+def test_chroot_after_each_server_is_refused_with_the_right_form():
+    with pytest.raises(ConfigError) as refused:
+        check_connect("a:1/kafka,b:2/kafka,c:3/kafka")
+    assert str(refused.value) == (
+        "zookeeper.connect has '/kafka,b:2/kafka,c:3/kafka' as the chroot: name it once, after the last server: "
+        "a:1,b:2,c:3/kafka"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,13 @@ def test_directory_whose_name_cannot_be_made_durable_is_removed(
         with pytest.raises(StorageFailed):
             DiskStorage().make_directories(str(tmp_path / "a"))
     assert DiskStorage().make_directories(str(tmp_path / "a")), "a second attempt makes it durable"
+
+
+def test_copy_of_a_directory_is_another_place(tmp_path: Path) -> None:
+    first, copy = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    shutil.copytree(first, copy)
+    before = DiskStorage().place(str(first))
+    assert before != DiskStorage().place(str(copy))
+    first.rename(tmp_path / "c")
+    assert DiskStorage().place(str(tmp_path / "c")) == before

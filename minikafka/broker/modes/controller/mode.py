@@ -72,7 +72,8 @@ class ControllerMode:
         self._session_file.write(self.zookeeper)
         await coordination.claim(self.zookeeper, coordination.CONTROLLER)
         await coordination.ensure_parents(self.zookeeper)
-        return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16))
+        connect = self._config.zookeeper_connect
+        return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16), connect)
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
         session, clock, tasks = self.zookeeper, self._clock, self._tasks

@@ -21,10 +21,12 @@ from minikafka.base.errors import (
 )
 from minikafka.base.model import Broker
 from minikafka.base.ports import SessionState
+from minikafka.broker.clock_offsets import WARN_MS
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.zookeeper.nodes import layout, registrations
+from minikafka.zookeeper.nodes.faults import Faults
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +86,8 @@ class Registration:
                 continue
             if epoch is None:
                 raise ConfigError(
-                    f"another broker with broker.id={self._broker.id} is registered; "
-                    "stop it or choose another broker.id"
+                    f"broker.id = {self._broker.id} is used by another broker, {await self._other()}: "
+                    "stop that broker, or set another broker.id here"
                 )
             self._registered(epoch)
             return
@@ -95,16 +97,14 @@ class Registration:
 
         None if another session has registered the id.
         """
+        wall_ms = self._clock.wall_ms()
         try:
             stat = await registrations.create(
-                self._zookeeper,
-                self._broker,
-                self._clock.wall_ms(),
-                generation,
-                self._directory,
+                self._zookeeper, self._broker, wall_ms, generation, self._directory
             )
         except NodeExists:
             return await self._find_own()
+        _compare_clocks(wall_ms, stat.ctime)
         return stat.czxid
 
     async def _find_own(self) -> int | None:
@@ -126,6 +126,15 @@ class Registration:
                 logger.info("registration of the former session not deleted: %s", error)
         return None
 
+    async def _other(self) -> str:
+        """Return the addresses of the broker that has registered this id, as text."""
+        own_id = self._broker.id
+        with suppress(CoordinationError):
+            found = await registrations.read(self._zookeeper, [own_id], Faults(), self._directory)
+            if other := found.get(own_id):
+                return ", ".join(map(str, other.endpoints))
+        return "whose registration is not readable"
+
     async def _wait_until_gone(self) -> bool:
         """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
         longest_ms = self._zookeeper.session_timeout_ms + _MORE_THAN_A_SESSION_MS
@@ -143,3 +152,15 @@ class Registration:
         logger.info("registered broker %d, epoch %d", self._broker.id, epoch)
         fact = {"fact": "registered", "broker_epoch": epoch, "session": f"{session_id:#x}"}
         self._ledger.record(BROKER, "", fact)
+
+
+def _compare_clocks(own_ms: int, zookeeper_ms: int) -> None:
+    """Log a warning if ZooKeeper's clock, with which it dated the registration, is far from this broker's."""
+    ahead_ms = own_ms - zookeeper_ms
+    if abs(ahead_ms) >= WARN_MS:
+        logger.warning(
+            "the clock of this broker is %.1f s %s ZooKeeper's: set the wrong one, because retention.ms, "
+            "message.timestamp.after.max.ms and the expiry of offsets follow the clock",
+            abs(ahead_ms) / 1000,
+            "ahead of" if ahead_ms > 0 else "behind",
+        )

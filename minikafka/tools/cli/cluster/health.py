@@ -124,9 +124,9 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
             servers, connector=own.connector, api_timeout_ms=ASK_MS
         ) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
-    notes = clock_notes(sights.answers)
+    notes, wrong = clock_notes(sights.answers)
     notes += certificate_notes(sights.answers, SystemClock().wall_ms())
-    seen = seen._replace(causes=causes, coordination=mode)
+    seen = seen._replace(causes=causes, coordination=mode, contradictions=wrong)
     return {**diagnose(seen, known), "notes": notes}
 
 
@@ -314,25 +314,35 @@ def _or_unknown(name: str, value: object) -> str:
 
 WARN_MS: Final = 10_000
 """Difference from which a clock is named; the brokers log the same differences."""
+WRONG_MS: Final = 3_600_000
+"""Difference from which a cluster is not healthy: the default of `message.timestamp.after.max.ms`."""
+_HARM: Final = (
+    "it may refuse records (message.timestamp.after.max.ms) or delete them early (retention.ms)"
+)
 
 
-def clock_notes(answers: Mapping[int, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each broker whose clock is far from the median of all clocks.
+def clock_notes(answers: Mapping[int, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Return a sentence for each broker whose clock is far from the median of all clocks: notes, then reasons.
 
     `answers`: the brokers' answers to the call `state`, by broker id. Of two clocks, the one that is behind counts
     as right.
     """
     measured = {id_: {id_: 0, **_offsets(answer)} for id_, answer in answers.items()}
     clocks = max(measured.values(), key=len, default={})
-    if not clocks:
-        return []
-    middle = median_low(clocks.values())
-    return [
-        f"the clock of broker {id_} is {abs(ahead - middle) / 1000:.1f} s "
-        f"{'ahead of' if ahead > middle else 'behind'} the clocks of the others; set it"
-        for id_, ahead in sorted(clocks.items())
-        if abs(ahead - middle) >= WARN_MS
-    ]
+    notes: list[str] = []
+    reasons: list[str] = []
+    middle = median_low(clocks.values()) if clocks else 0
+    for id_, ahead in sorted(clocks.items()):
+        distance = abs(ahead - middle)
+        side = "ahead of" if ahead > middle else "behind"
+        text = (
+            f"the clock of broker {id_} is {distance / 1000:.1f} s {side} the clocks of the others"
+        )
+        if distance >= WRONG_MS:
+            reasons.append(f"{text}, so {_HARM}; set it")
+        elif distance >= WARN_MS:
+            notes.append(f"{text}; set it")
+    return notes, reasons
 
 
 def _offsets(answer: Mapping[str, Any]) -> dict[int, int]:

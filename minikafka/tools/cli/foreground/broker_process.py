@@ -12,7 +12,8 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,15 @@ import uvloop
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
 from minikafka.base.encryption import Tls
-from minikafka.base.errors import ClusterLost, MinikafkaError, NotConnected
+from minikafka.base.errors import (
+    ClusterLost,
+    ConfigError,
+    MinikafkaError,
+    NoAuth,
+    NoChildrenForEphemerals,
+    NotConnected,
+    ZooKeeperLoginRefused,
+)
 from minikafka.base.ports import Clock, Transport
 from minikafka.broker.broker import BrokerServer, create_broker
 from minikafka.broker.capabilities import CoordinationMode
@@ -113,7 +122,7 @@ async def serve(config: BrokerConfig) -> None:
 
 
 def _failure(task: str, error: Exception) -> MinikafkaError:
-    return error if isinstance(error, ClusterLost) else MinikafkaError(f"task {task}: {error!r}")
+    return error if isinstance(error, ConfigError) else MinikafkaError(f"task {task}: {error!r}")
 
 
 def _addresses(running: BrokerServer) -> str:
@@ -182,8 +191,9 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     )
     new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)
-    broker = await create_broker(config, ports, mode)
-    await broker.start()
+    with errors_name_zookeeper(connect):
+        broker = await create_broker(config, ports, mode)
+        await broker.start()
     renewable: list[Tls] = [*broker.security.encryption]
     if access.tls is not None:
         renewable.append(access.tls)
@@ -192,6 +202,28 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
     if trim := find_trim():
         tasks.spawn(return_freed_memory(clock, trim), "memory")
     return broker
+
+
+@contextmanager
+def errors_name_zookeeper(connect: str) -> Iterator[None]:
+    """Say in the errors of ZooKeeper which key names it, and what to do."""
+    key = f"zookeeper.connect = {connect}"
+    try:
+        yield
+    except ZooKeeperLoginRefused:
+        raise
+    except NotConnected as error:
+        raise NotConnected(f"{key}: {error}; start ZooKeeper, or correct the key") from error
+    except (NoAuth, NoChildrenForEphemerals) as error:
+        raise ConfigError(
+            f"{key}: ZooKeeper refuses to read or write {error}: {_REFUSALS[type(error)]}"
+        ) from error
+
+
+_REFUSALS: Final = {
+    NoAuth: "give this broker's user the rights, or name another chroot",
+    NoChildrenForEphemerals: "its parent is ephemeral; name another chroot",
+}
 
 
 def _mode_class(config: BrokerConfig) -> Callable[..., CoordinationMode]:

@@ -56,6 +56,14 @@ def test_first_start_does_not_log_an_unclean_stop(
     ]
 
 
+def test_empty_checkpoint_which_kafka_makes_is_no_invalid_file(
+    storage: MemoryStorage, directory: LogDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage.write_atomically("/d/cleaner-offset-checkpoint", b"")
+    directory.open_logs(config())
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -73,10 +73,14 @@ async def test_broker_refuses_a_zookeeper_without_its_cluster_and_writes_nothing
     assert await client.exists(layout.COORDINATION) is None
 
 
-async def test_new_broker_joins_an_empty_zookeeper() -> None:
+async def test_new_broker_joins_an_empty_zookeeper(caplog: pytest.LogCaptureFixture) -> None:
     client = InMemoryClient(ZooKeeperInMemory())
     await ids.verify(client, None)
-    assert await ids.cluster_id(client, lambda: bytes(16)) == "AAAAAAAAAAAAAAAAAAAAAA"
+    for _ in range(2):
+        assert await ids.cluster_id(client, lambda: bytes(16), "h:1/x") == "AAAAAAAAAAAAAAAAAAAAAA"
+    assert [text.partition(";")[0] for text in caplog.messages] == [
+        "zookeeper.connect = h:1/x: there was no cluster, so a new one begins"
+    ]
 
 
 @pytest.mark.parametrize("found", [None, OTHER])

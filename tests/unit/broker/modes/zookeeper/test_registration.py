@@ -9,12 +9,15 @@ import pytest
 from support.brokers.mode_ports import mode_ports
 from support.until import until
 
-from minikafka.base.errors import NotConnected, OutcomeUnknown
+from minikafka.base.endpoints import parse_endpoint
+from minikafka.base.errors import ConfigError, NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
+from minikafka.broker.modes.zookeeper import registration
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
+from minikafka.simulation.clocks import SkewedClock
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.simulation.zookeeper import ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
@@ -76,6 +79,66 @@ async def test_registration_replaces_the_node_of_a_former_session_at_once() -> N
     await world.tasks.close()
     assert epochs[1] > epochs[0]
     assert ensemble.nodes[PATH].owner == session.session_id != former
+
+
+async def test_id_of_a_living_broker_is_refused_with_the_addresses_of_that_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    other = Broker(1, (parse_endpoint("PLAINTEXT://10.0.0.2:9092"),))
+    owner = world.ensemble.open_session(77)
+    world.ensemble.put(PATH, layout.encode_broker(other, 0), owner=owner)
+    await world.session.attach()
+    monkeypatch.setattr(registration, "_MORE_THAN_A_SESSION_MS", -world.session.session_timeout_ms)
+    with pytest.raises(ConfigError) as refused:
+        await world.registration.register()
+    await world.tasks.close()
+    assert str(refused.value) == (
+        "broker.id = 1 is used by another broker, PLAINTEXT://10.0.0.2:9092: "
+        "stop that broker, or set another broker.id here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        (2, "the clock of this broker is 7200.0 s ahead of ZooKeeper's"),
+        (-2, "the clock of this broker is 7200.0 s behind ZooKeeper's"),
+        (0, None),
+    ],
+)
+async def test_clock_that_is_far_from_that_of_zookeeper_is_named(
+    hours: int,
+    expected: str | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    clock = SkewedClock(world.ensemble.clock, hours * 3_600_000)
+    monkeypatch.setattr(world.registration, "_clock", clock)
+    await world.session.attach()
+    await world.registration.register()
+    await world.tasks.close()
+    found = [text.partition(":")[0] for text in caplog.messages if "clock" in text]
+    assert found == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"), [("/data", [1]), (None, [1]), ("a boot and an inode", [])]
+)
+async def test_session_in_a_copied_directory_is_not_ended(
+    place: str | None, expected: list[int]
+) -> None:
+    ended: list[int] = []
+
+    async def close(session: int, password: bytes) -> None:
+        ended.append(session)
+
+    world = World()
+    former = {"id": 1, "password": "00" * 16} | ({"place": place} if place else {})
+    world.storage.write_atomically(f"/data/{SESSION_FILE}", json.dumps(former).encode())
+    await SessionFile(world.storage, "/data").end_former(close)
+    assert ended == expected
 
 
 async def test_broker_registers_once_in_each_of_many_sessions() -> None:

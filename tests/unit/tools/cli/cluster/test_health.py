@@ -249,6 +249,20 @@ def test_health_has_a_note_about_a_wrong_clock_of_a_healthy_cluster(
     assert f"  note: {note}" in call("--data", str(tmp_path)).stdout.splitlines()
 
 
+def test_cluster_with_a_clock_that_is_hours_off_is_not_healthy(
+    admin: ScriptedAdmin,
+    tmp_path: Path,
+    states: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written(tmp_path)
+    monkeypatch.setitem(ANSWER, "clock_offsets_ms", {"2": 7_200_000})
+    found = json.loads(call("--data", str(tmp_path), "--json").stdout)
+    assert (found["healthy"], found["notes"]) == (False, [])
+    [reason] = found["reasons"]
+    assert reason.startswith("the clock of broker 2 is 7200.0 s ahead of the clocks of the others")
+
+
 def test_health_of_the_mode_leaders_needs_no_controller(capsys: pytest.CaptureFixture[str]) -> None:
     seen = Observed(INFO, topic(in_sync(2, 1, 2, 3)), coordination="leaders")
     found = diagnose(seen, [1, 2, 3])

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.config.authorizer import AUTHORIZER
-from minikafka.base.errors import ConfigError
-from minikafka.tools.cli.foreground.broker_process import load, warn_about
+from minikafka.base.errors import ConfigError, NoAuth, NoChildrenForEphemerals, NotConnected
+from minikafka.tools.cli.foreground.broker_process import errors_name_zookeeper, load, warn_about
 
 KEYS = (
     "broker.id = 1",
@@ -101,3 +101,31 @@ def test_start_warns_that_metrics_of_a_secured_broker_need_tls(
     caplog.clear()
     warn_about(load(write(tmp_path, *KEYS, authorizer, "minikafka.metrics.enable = false")))
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "expected"),
+    [
+        (
+            NotConnected("no server answers at h:1"),
+            NotConnected,
+            "no server answers at h:1; start ZooKeeper, or correct the key",
+        ),
+        (
+            NoAuth("/x/brokers"),
+            ConfigError,
+            "ZooKeeper refuses to read or write /x/brokers: give this broker's user the rights, or name another chroot",
+        ),
+        (
+            NoChildrenForEphemerals("/x"),
+            ConfigError,
+            "ZooKeeper refuses to read or write /x: its parent is ephemeral; name another chroot",
+        ),
+    ],
+)
+def test_error_of_zookeeper_at_the_start_names_the_key_and_the_remedy(
+    error: Exception, kind: type[Exception], expected: str
+) -> None:
+    with pytest.raises(kind) as raised, errors_name_zookeeper("h:1/x"):
+        raise error
+    assert str(raised.value) == f"zookeeper.connect = h:1/x: {expected}"
