@@ -4,11 +4,13 @@ A forked command is a process like any other: it has its own signals, standard s
 the start of the interpreter and the imports, which take 0.1 to 0.4 s of processor time, are those of the server.
 
 A request is JSON (`Request`) with four descriptors: the standard streams, and a socket. On this socket the server
-writes the pid of the child, and at the end of the child its exit code.
+writes the pid of the child, and at the end of the child its exit code. A child on another machine
+(`support/hosts/machines.py`) also writes its pid there, as `inside PID`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import os
@@ -17,6 +19,7 @@ import selectors
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, TypedDict
 
 from minikafka.runtime.descriptors import close_all_but
@@ -34,12 +37,16 @@ LONGEST: Final = 1 << 16
 
 
 class Request(TypedDict):
-    """What a child gets besides its streams. `session`: true for a child with a session of its own."""
+    """What a child gets besides its streams. `session`: true for a child with a session of its own.
+
+    `inside`: the first process of the machine on which the child runs, 0 for this machine.
+    """
 
     arguments: list[str]
     directory: str
     environment: dict[str, str]
     session: bool
+    inside: int
 
 
 def main() -> None:
@@ -68,7 +75,10 @@ def import_commands() -> None:
 
 
 def serve(requests: socket.socket) -> tuple[Request, list[int]] | None:
-    """Fork a child for each request. Return its request in the child; return None in the server, at its end."""
+    """Fork a child for each request. Return None in the server, at its end.
+
+    Return its request and descriptors in the child.
+    """
     running: dict[int, tuple[int, int]] = {}
     """Descriptor of a child -> its pid, and the descriptor that takes its exit code."""
     with selectors.DefaultSelector() as waiting:
@@ -86,7 +96,7 @@ def serve(requests: socket.socket) -> tuple[Request, list[int]] | None:
                 *streams, reply = descriptors
                 if not (pid := os.fork()):
                     requests.detach()
-                    return json.loads(message), streams
+                    return json.loads(message), descriptors
                 for stream in streams:
                     os.close(stream)
                 child = os.pidfd_open(pid)
@@ -106,18 +116,55 @@ def report(reply: int, number: int) -> None:
         os.write(reply, b"%d" % number)
 
 
-def run_command(request: Request, streams: list[int]) -> None:
+def run_command(request: Request, descriptors: list[int]) -> None:
     """Run `minikafka` in this child, with what the request gives it."""
+    *streams, reply = descriptors
+    if request["inside"]:
+        enter(request["inside"], reply)
     if request["session"]:
         os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     close_all_but(set(range(STREAMS)))
+    if request["inside"]:
+        open_streams()
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = ["minikafka", *request["arguments"]]
     runpy.run_module("minikafka", run_name="__main__", alter_sys=True)
+
+
+def enter(first: int, reply: int) -> None:
+    """Return in a new process that shares the namespaces of the process `first`. This process waits for its end."""
+    names = ("pid", "net", "uts", "mnt")
+    ids, *others = [os.open(f"/proc/{first}/ns/{name}", os.O_RDONLY) for name in names]
+    join(ids)
+    if child := os.fork():
+        status = Path(f"/proc/{child}/status").read_text()
+        [pids] = [line for line in status.splitlines() if line.startswith("NSpid:")]
+        os.write(reply, b"inside %s" % pids.split()[-1].encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if code < 0:
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+    for namespace in others:
+        join(namespace)
+
+
+def open_streams() -> None:
+    """Open the standard streams again: those of the server are for a file, and these may be pipes."""
+    modes = ("r", "w", "w")
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - they stay open
+        for number, mode in enumerate(modes)
+    )
+
+
+def join(namespace: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 if __name__ == "__main__":

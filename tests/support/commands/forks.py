@@ -51,6 +51,7 @@ def fork(
         directory=str(directory),
         environment=dict(environment),
         session=session,
+        inside=0,
     )
     reply, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with end:

@@ -2,24 +2,29 @@
 
 A machine is a host (`namespaces.py`) whose first process has its own process ids, mounts and host name. `/etc`,
 `/var/lib` and `/run` are its own, everything else is that of this machine. Three programs stand for what this machine
-lacks: `systemctl` (`service_manager.py`), `zkServer.sh`, which runs Apache ZooKeeper's jars, and `scp`.
+lacks: `systemctl` (`service_manager.py`), `zkServer.sh`, which runs Apache ZooKeeper's jars, and `scp`. `minikafka` is
+forked instead of started anew (`forked_command.py`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.commands.forks import ENVIRONMENT
+from support.commands.fork_server import LONGEST, STREAMS
+from support.commands.forks import BROKER, COMMANDS, ENVIRONMENT, fork_server_of
 from support.hosts.namespaces import Hosts, hosts, needs_hosts
 
 from minikafka.base.errors import ConfigError
@@ -64,9 +69,10 @@ set -e
 to=${{@: -1}}
 cp -p "${{@:1:$#-1}}" "{root}/${{to%%:*}}/${{to#*:}}"
 """
-_SYSTEMCTL = """#!/bin/bash
+_PROGRAM = """#!/bin/bash
 exec {python} -I -S {program} "$@"
 """
+_PYTHON_PROGRAMS = {"systemctl": "service_manager.py", "minikafka": "forked_command.py"}
 
 
 def _why_not() -> str:
@@ -102,7 +108,7 @@ class Machine:
         self.root = directory / "disks" / name
         self._hosts = on
         self._number = number
-        self._programs = directory / "programs"
+        self._directory = directory
         self._shell: subprocess.Popen[str] | None = None
         self._first = 0
 
@@ -148,7 +154,14 @@ class Machine:
         """Start a command of the shell in the home directory of the administrator."""
         namespaces = ["--mount", "--uts", "--pid", "--net"]
         home = "/var/lib/admin"
-        path = f"{self._programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = {
+            **ENVIRONMENT,
+            "SERVER_JVMFLAGS": _flags(),
+            "HOME": home,
+            "PATH": f"{self._directory}/programs:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "FORKS": str(self._directory / "forks"),
+            "MACHINE": str(self._first),
+        }
         enter = ["nsenter", "--target", str(self._first), *namespaces, f"--wdns={home}"]
         return subprocess.Popen(
             [*enter, "bash", "-e", "-o", "pipefail", "-c", command],
@@ -156,7 +169,7 @@ class Machine:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**ENVIRONMENT, "SERVER_JVMFLAGS": _flags(), "HOME": home, "PATH": path},
+            env=environment,
         )
 
     def run(self, command: str) -> Done:
@@ -174,6 +187,37 @@ def _flags() -> str:
     return f"{_FLAGS} {os.environ.get('SERVER_JVMFLAGS', '')}"
 
 
+class Forks:
+    """Passes the requests of `forked_command.py` to the fork servers."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(str(path))
+        self._socket.listen()
+        self._thread = threading.Thread(target=self._pass, daemon=True)
+        self._thread.start()
+
+    def _pass(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            with connection:
+                message, streams, *_ = socket.recv_fds(connection, LONGEST, STREAMS)
+                kind = BROKER if json.loads(message)["arguments"][:1] == [BROKER] else COMMANDS
+                to = fork_server_of(kind).requests
+                socket.send_fds(to, [message], [*streams, connection.fileno()])
+            for stream in streams:
+                os.close(stream)
+
+    def close(self) -> None:
+        """Pass no more requests."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+
 @contextmanager
 def machines(names: Sequence[str], directory: Path) -> Iterator[dict[str, Machine]]:
     """Install and boot machines, which know each other's names."""
@@ -183,6 +227,9 @@ def machines(names: Sequence[str], directory: Path) -> Iterator[dict[str, Machin
         rows = zip(found.numbers, names, strict=True)
         made = {name: Machine(found, number, name, directory) for number, name in rows}
         _write_programs(directory)
+        fork_server_of(BROKER)  # a process that starts in a thread ends with it
+        fork_server_of(COMMANDS)
+        forks = Forks(directory / "forks")
         try:
             for machine in made.values():
                 machine.install(f"127.0.0.1 localhost\n{known}")
@@ -191,6 +238,7 @@ def machines(names: Sequence[str], directory: Path) -> Iterator[dict[str, Machin
         finally:
             for machine in made.values():
                 machine.cut_power()
+            forks.close()
 
 
 def _write_programs(directory: Path) -> None:
@@ -199,10 +247,10 @@ def _write_programs(directory: Path) -> None:
     texts = {
         "zkServer.sh": _ZK_SERVER.format(java=find_java(), jars=":".join(find_jars())),
         "scp": _SCP.format(root=directory / "disks"),
-        "systemctl": _SYSTEMCTL.format(
-            python=sys.executable, program=Path(__file__).with_name("service_manager.py")
-        ),
     }
+    for name, file in _PYTHON_PROGRAMS.items():
+        program = Path(__file__).with_name(file)
+        texts[name] = _PROGRAM.format(python=sys.executable, program=program)
     for name, text in texts.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
