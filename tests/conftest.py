@@ -24,10 +24,12 @@ from support.rows.conformance_rows import RowOutcomes
 from support.source_files import forget_trees
 from support.zookeeper.cache import ZooKeeperCache
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from minikafka.base.zookeeper import EMBEDDED, OWN
 
 TESTS = Path(__file__).parent
+FIRST_WORKER = "gw0"
 YOUNG_OBJECTS = 20_000
 """Number of new objects after which Python collects garbage while tests run."""
 TIERS = ("conformance", "cluster", "clients", "spark")
@@ -119,7 +121,16 @@ def start_java_fast() -> None:
 
 class SchedulingByFile(LoadFileScheduling):
     """Schedule whole files, as `--dist loadfile` does. Files of one worker are those that share the Spark session, and
-    those with rules about the sources, which read and parse each source once."""
+    those with rules about the sources, which read and parse each source once.
+
+    The first worker begins with the last files, which test in memory. So tests that compute run while others wait for
+    servers.
+    """
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id == FIRST_WORKER:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         if shares_spark(nodeid):
@@ -146,9 +157,13 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The files that start Spark take longest. The workers start with them, so that none runs alone at the end.
+    # The files that start Spark, and the rules, take longest. Workers start with them, so none runs alone at the end.
     items.sort(
-        key=lambda item: (not shares_spark(item.nodeid), not item.nodeid.startswith(OWN_SPARK))
+        key=lambda item: (
+            not shares_spark(item.nodeid),
+            not item.nodeid.startswith(OWN_SPARK),
+            reads_sources(item.nodeid),
+        )
     )
     for item in items:
         tier = tier_of(item)

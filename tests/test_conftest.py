@@ -1,7 +1,8 @@
 """The effects of `conftest.py`.
 
 A test fails if it leaks a task or if the exception of a background task is lost. Tests and their processes write
-compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that start Spark run first.
+compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that start Spark run first, and one worker begins at
+the other end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 TESTS = Path(__file__).parent
 CONFIG = """
@@ -84,18 +86,63 @@ def test_tests_and_subprocesses_write_bytecode_despite_pythondontwritebytecode(t
 
 
 def test_pytest_runs_the_files_that_start_spark_first(tmp_path):
-    for file in ("clients/test_a", "spark/test_connect", "spark/test_write", "unit/test_b"):
-        path = tmp_path / "tests" / f"{file}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("def test_nothing(): pass\n")
-    shown = run_suite(tmp_path / "tests", "--collect-only", f"--rootdir={tmp_path}")
+    tests = write_tests(
+        tmp_path,
+        "clients/test_a",
+        "spark/test_connect",
+        "spark/test_write",
+        "test_tidy",
+        "unit/test_b",
+    )
+    shown = run_suite(tests, "--collect-only", f"--rootdir={tmp_path}")
 
     assert re.findall(r"^tests/(.+)\.py::", shown, re.MULTILINE) == [
         "spark/test_write",
         "spark/test_connect",
         "clients/test_a",
         "unit/test_b",
+        "test_tidy",
     ]
+
+
+class Worker:
+    """Stands in for a worker of pytest-xdist. `files`: the letters of the test files that it was given."""
+
+    shutting_down = False
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self.files: list[str] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.files += ["abcd"[index] for index in indices]
+
+    def shutdown(self) -> None:
+        pass
+
+
+def test_first_worker_begins_with_the_last_files(request):
+    config = SimpleNamespace(
+        getvalue=lambda _: ["2*popen"], option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduler = request.config.hook.pytest_xdist_make_scheduler(config=config, log=None)
+    workers = [Worker("gw1"), Worker("gw0")]
+    for worker in workers:
+        scheduler.add_node(worker)
+        scheduler.add_node_collection(worker, [f"test_{letter}.py::test_it" for letter in "abcd"])
+    scheduler.schedule()
+
+    assert [worker.files for worker in workers] == [["a", "b"], ["d", "c"]]
+
+
+def write_tests(directory: Path, *files: str) -> Path:
+    """Write a suite with one test in each file; return its folder."""
+    tests = directory / "tests"
+    for file in files:
+        path = tests / f"{file}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def test_nothing(): pass\n")
+    return tests
 
 
 def run_suite(tests: Path, *arguments: str, **environment: str) -> str:
