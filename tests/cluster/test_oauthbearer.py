@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.commands.commands import Ended
+from support.commands.commands import run as command
 from support.security.secured_brokers import SecuredBrokers
 from support.security.token_server import TokenServer
 
@@ -57,7 +57,7 @@ def module(user: str, secret: str = "") -> str:
 
 def run(
     brokers: SecuredBrokers, server: TokenServer, *arguments: str, given: str = "", secret: str = ""
-) -> subprocess.CompletedProcess[str]:
+) -> Ended:
     """Run a command as alice."""
     file = brokers.directory / "client.properties"
     lines = {
@@ -69,13 +69,7 @@ def run(
     }
     file.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     where = ["--bootstrap", brokers.bootstrap(LISTENER), "--command-config", str(file)]
-    return subprocess.run(
-        [sys.executable, "-m", "minikafka", *arguments, *where],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return command(*arguments, *where, cwd=brokers.directory, stdin=given)
 
 
 def test_commands_and_members_of_groups_log_in_with_tokens(
@@ -88,7 +82,7 @@ def test_commands_and_members_of_groups_log_in_with_tokens(
         (("consume", "t", "-e", "-q", "--group", "g"), "", "hello\n"),
     ]:
         done = run(brokers, server, *arguments, given=given)
-        assert (done.returncode, done.stdout) == (0, expected), done.stderr
+        assert (done.code, done.out) == (0, expected), done.err
 
 
 def test_followers_go_on_while_tokens_end_and_the_token_server_is_dead_for_a_while(
@@ -100,7 +94,7 @@ def test_followers_go_on_while_tokens_end_and_the_token_server_is_dead_for_a_whi
     server.start()
     until(lambda: len(server.requests) > asked + 1)
     done = run(brokers, server, "produce", "t", given="world\n")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     for id_ in brokers.ids:
         log = brokers.log(id_)
         assert "failed authentication" not in log
@@ -112,15 +106,15 @@ def test_client_that_gets_no_token_ends_with_the_reason(
     brokers: SecuredBrokers, server: TokenServer
 ) -> None:
     refused = run(brokers, server, "topics", "list", secret="wrong")
-    assert refused.returncode == 3
-    assert "refuses a token with HTTP status 401: invalid_client" in refused.stderr
+    assert refused.code == 3
+    assert "refuses a token with HTTP status 401: invalid_client" in refused.err
     server.stop()
     try:
         dead = run(brokers, server, "topics", "list")
     finally:
         server.start()
-    assert dead.returncode == 1
-    assert f"no token from {server.token_url}" in dead.stderr
+    assert dead.code == 1
+    assert f"no token from {server.token_url}" in dead.err
 
 
 def test_wrong_login_module_stops_the_start_with_its_key(

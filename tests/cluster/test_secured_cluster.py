@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from support.commands.commands import Ended
+from support.commands.commands import run as command
 from support.security.certificates import PASSWORD, Authority
 from support.security.metrics_page import read_page
 from support.security.secured_brokers import USERS
@@ -103,29 +103,28 @@ def test_certificate_that_expires_soon_is_reported_with_its_file(cluster: Blocki
     assert "(brokers 1, 2)" in note
 
 
-def minikafka(cluster: BlockingCluster, *words: str) -> subprocess.CompletedProcess[str]:
+def minikafka(cluster: BlockingCluster, *words: str) -> Ended:
     """Run a command on the cluster."""
-    command = [sys.executable, "-m", "minikafka", *words, "--data", str(cluster.directory.path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return command(*words, "--data", str(cluster.directory.path), cwd=cluster.directory.path)
 
 
 def test_commands_that_examine_the_cluster_need_no_file_with_a_login(
     cluster: BlockingCluster,
 ) -> None:
     health = minikafka(cluster, "cluster", "health")
-    assert health.stdout.startswith("healthy\n"), health
+    assert health.out.startswith("healthy\n"), health
     status = minikafka(cluster, "status")
-    assert cluster.bootstrap in status.stdout, status
+    assert cluster.bootstrap in status.out, status
     why = minikafka(cluster, "why", "--group", "nobody")
-    assert "there is no group nobody" in why.stderr, why
+    assert "there is no group nobody" in why.err, why
 
 
 def test_other_commands_say_that_they_need_a_file_with_a_login(
     cluster: BlockingCluster, authority: Authority, tmp_path: Path
 ) -> None:
     refused = minikafka(cluster, "groups", "list")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "security.protocol=SASL_SSL (--command-config FILE)" in refused.stderr
+    assert (refused.code, refused.out) == (1, "")
+    assert "security.protocol=SASL_SSL (--command-config FILE)" in refused.err
     file = tmp_path / "client.properties"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     login = f'{module} username="alice" password="alice-secret";'
@@ -134,7 +133,7 @@ def test_other_commands_say_that_they_need_a_file_with_a_login(
         f"ssl.truststore.location={authority.pem}\n"
     )
     listed = minikafka(cluster, "groups", "list", "--command-config", str(file))
-    assert listed.returncode == 0, listed
+    assert listed.code == 0, listed
 
 
 def test_secrets_are_in_no_log(cluster: BlockingCluster) -> None:

@@ -61,9 +61,10 @@ def main() -> None:
 
 
 def import_broker() -> None:
-    """Import what `minikafka broker` imports, in the same way."""
+    """Import what `minikafka broker` imports, in the same way, and `minikafka zookeeper`."""
     with no_certificates(), no_client_of_aiokafka():
         importlib.import_module("minikafka.tools.cli.foreground.broker_process")
+    importlib.import_module("minikafka.tools.cli.foreground.zookeeper")
 
 
 def import_commands() -> None:

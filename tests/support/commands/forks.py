@@ -5,10 +5,13 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +37,44 @@ class Fork(NamedTuple):
 
     pid: int
     reply: socket.socket
+
+
+class ForkedProcess:
+    """A forked child with the methods of `subprocess.Popen` that end it or wait for its end."""
+
+    def __init__(self, forked: Fork) -> None:
+        self._pid, self._reply = forked
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while the process runs."""
+        return self._code_within(0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code. Raises TimeoutError."""
+        if (code := self._code_within(timeout)) is None:
+            raise TimeoutError(f"process {self._pid} still runs after {timeout} s")
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _code_within(self, seconds: float | None) -> int | None:
+        if self._code is None and select.select([self._reply], [], [], seconds)[0]:
+            self._code = int(self._reply.recv(20))
+            self._reply.close()
+        return self._code
 
 
 def fork(

@@ -7,13 +7,12 @@ import os
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
+from support.commands.forks import BROKER, ForkedProcess, fork, fork_server_of
 from support.security.certificates import PASSWORD, Authority, Certificate
 
 from minikafka.runtime.clock import SystemRng
@@ -53,7 +52,7 @@ class SecuredBrokers:
         zookeeper, *ports = free_ports(1 + 5 * brokers, SystemRng())
         self._zookeeper = zookeeper
         self._ports = {id_ + 1: ports[5 * id_ : 5 * id_ + 5] for id_ in range(brokers)}
-        self._processes: dict[object, subprocess.Popen[str]] = {}
+        self._processes: dict[object, ForkedProcess] = {}
 
     def __enter__(self) -> Self:
         self.start_zookeeper()
@@ -154,14 +153,18 @@ class SecuredBrokers:
         return found
 
     def _run(self, name: object, *arguments: str) -> None:
-        with (self.directory / f"{name}.log").open("w") as log:
-            self._processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "minikafka", *arguments],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        with (
+            (self.directory / f"{name}.log").open("w") as log,
+            Path("/dev/null").open() as nothing,
+        ):
+            forked = fork(
+                fork_server_of(BROKER),
+                arguments,
+                [nothing.fileno(), log.fileno(), log.fileno()],
+                directory=Path.cwd(),
+                environment=os.environ,
             )
+        self._processes[name] = ForkedProcess(forked)
 
     def _file(self, id_: int) -> Path:
         return self.directory / f"{id_}.toml"
