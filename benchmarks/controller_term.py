@@ -114,7 +114,8 @@ async def _set_up(orders: Orders, directory: str) -> Setting:
     ledger.open()
     config = BrokerConfig.from_mapping({"broker.id": orders.broker})
     listener = config.control_plane_listener_name
-    channels = CountingChannels(plane, clock, tasks, rng, ledger, listener)
+    timeout_ms = config.controller_socket_timeout_ms
+    channels = CountingChannels(plane, clock, tasks, rng, ledger, listener, timeout_ms)
     broker = Broker(orders.broker, (Endpoint(listener, HOST, orders.port),))
     _, stat = await zookeeper.create(
         layout.broker_path(broker.id), layout.encode_broker(broker), ephemeral=True

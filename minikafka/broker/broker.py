@@ -10,9 +10,10 @@ moves its leaderships to other brokers before it leaves the cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -65,6 +66,7 @@ from minikafka.broker.reports.certificates import CertificateReport
 from minikafka.broker.reports.controller_gauges import register_controller_gauges
 from minikafka.broker.reports.gauges import register_gauges
 from minikafka.broker.reports.leader_ends import LeaderEnds
+from minikafka.broker.reports.links import Links
 from minikafka.broker.reports.partition_report import (
     group_asked,
     leaders_of,
@@ -75,7 +77,7 @@ from minikafka.broker.reports.partition_report import (
     settings_of,
 )
 from minikafka.broker.reports.request_metrics import RequestMetrics
-from minikafka.broker.rpc import coordinator_calls, messages
+from minikafka.broker.rpc import coordinator_calls, links, messages
 from minikafka.broker.security import BrokerSecurity
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
@@ -203,6 +205,21 @@ class BrokerServer:
             self.replicas.partitions,
             lambda: self.settings.current,
             self.replicas.purgatory.storage_failed,
+        )
+
+    @cached_property
+    def links(self) -> Links:
+        """The broken links to other brokers and to ZooKeeper."""
+        return Links(
+            self.config.broker_id,
+            self.metadata,
+            self.replicas.fetchers,
+            self.capabilities.lifecycle,
+            self.control_plane,
+            self.clock,
+            self.ledger,
+            lambda: self.info.epoch,
+            self._unregistered,
         )
 
     def _new_tokens(self, ports: BrokerPorts) -> DelegationTokens:
@@ -386,6 +403,7 @@ class BrokerServer:
             self.tasks.spawn(self.tokens.run(), "expired-tokens")
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
+        self.tasks.spawn(self.links.run(), "links")
         lifecycle = self.capabilities.lifecycle
         orders = ReplicaOrders(self.replicas, self.capabilities.topics, self.clock)
         await self.capabilities.roles.start(orders)
@@ -406,6 +424,13 @@ class BrokerServer:
 
     def _registered(self, epoch: int) -> None:
         self.info = replace(self.info, epoch=epoch)
+
+    def _unregistered(self) -> None:
+        """Stop leading, and send clients to the other brokers: they have replaced this one, which has no session."""
+        logger.warning("this broker is no longer registered and leads nothing until it is")
+        led = [tp for tp, one in self.replicas.partitions.items() if one.is_leader]
+        self.replicas.end_roles(led)
+        self.metadata.leave(self.config.broker_id)
 
     def _is_known(self) -> bool:
         """True once the metadata contains the latest registration of this broker."""
@@ -438,15 +463,8 @@ class BrokerServer:
             return messages.encode_remaining(remaining)
         if call.method == messages.CREATE_TOPICS:
             return await self.admin.auto_create.handle_create_topics(call.body)
-        if call.method == messages.STATE:
-            return self.describe()
-        if call.method == messages.EXPLAIN:
-            return self.explain(partition_asked(call.body))
-        if call.method == messages.EXPLAIN_GROUP:
-            return self.explain_group(group_asked(call.body))
-        if call.method == messages.LOG_ENDS:
-            ends = self.leader_ends.own(messages.decode_ends_asked(call.body))
-            return messages.encode_ends(ends)
+        if call.method in self._reports:
+            return self._reports[call.method](call.body)
         if call.method == messages.PLAN:
             return {"lines": await self.capabilities.diagnostics.plan(call.body)}
         if call.method == messages.RECONFIGURE:
@@ -455,6 +473,19 @@ class BrokerServer:
         if call.method in messages.GATE_CALLS:
             return await self.gate.serve(call, self.clock)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
+
+    @cached_property
+    def _reports(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+        """The functions that answer read-only calls, by method."""
+        return {
+            messages.STATE: lambda _: self.describe(),
+            messages.EXPLAIN: lambda body: self.explain(partition_asked(body)),
+            messages.EXPLAIN_GROUP: lambda body: self.explain_group(group_asked(body)),
+            links.LINKS: self.links.serve,
+            messages.LOG_ENDS: lambda body: messages.encode_ends(
+                self.leader_ends.own(messages.decode_ends_asked(body))
+            ),
+        }
 
     async def _serve_coordinator(self, call: Call) -> dict[str, Any]:
         if call.method == coordinator_calls.WRITE_MARKERS:
@@ -479,6 +510,7 @@ class BrokerServer:
             "controller": diagnostics.summary(),
             "clock_offsets_ms": self.clock_offsets.report(),
             "certificates": self.certificates.near(),
+            "links": self.links.report(),
             "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
             "metrics": self.metrics.totals(),
             "replicas": rows_of(self.replicas, self.cleaner.report),
@@ -511,6 +543,7 @@ class BrokerServer:
             "controller_id": self.capabilities.administration.controller_id,
             "live_brokers": sorted(self.metadata.brokers),
             "leaving": self.replicas.leaving,
+            "links": self.links.report(),
             "replica": replica_of(
                 self.replicas,
                 self.cleaner.report,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minikafka.base.model import (
     LEADER_DURING_DELETE,
+    NO_LEADER,
     Broker,
     BrokerId,
     MetadataUpdate,
@@ -120,6 +121,25 @@ class MetadataCache:
         if self.snapshot.brokers == old.brokers and ids is old.topic_ids:
             self.snapshot.encoded.update(_unchanged_encodings(old, topics))
         self._report_deletions(old)
+        self._wake()
+
+    def leave(self, broker_id: BrokerId) -> None:
+        """Remove this broker, which is no longer registered, and its leaderships, until the next update.
+
+        So clients ask the other brokers, which know the new leaders.
+        """
+        old = self.snapshot
+        topics = {
+            topic: {
+                number: state._replace(leader=NO_LEADER) if state.leader == broker_id else state
+                for number, state in partitions.items()
+            }
+            for topic, partitions in old.topics.items()
+        }
+        brokers = {id_: broker for id_, broker in old.brokers.items() if id_ != broker_id}
+        self.snapshot = replace(
+            old, version=old.version + 1, brokers=brokers, topics=topics, encoded={}
+        )
         self._wake()
 
     def _report_deletions(self, old: MetadataSnapshot) -> None:

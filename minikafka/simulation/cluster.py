@@ -28,7 +28,7 @@ from minikafka.simulation.clocks import LoopClock, SkewedClock
 from minikafka.simulation.control_plane import SECRET, MemoryControlPlane, MemoryServer
 from minikafka.simulation.descriptors import ManyDescriptors
 from minikafka.simulation.files import BytesLeft, NamesLeft, former_bytes, names_of_last_fsync
-from minikafka.simulation.loop import Process, running_loop, start_in
+from minikafka.simulation.loop import OUTSIDE, Process, running_loop, start_in
 from minikafka.simulation.ports import (
     IdleProcessor,
     InlineExecutor,
@@ -42,6 +42,8 @@ from minikafka.simulation.zookeeper import CONNECT, ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
 
 LOG_DIR: Final = "/data"
+CLIENTS: Final = OUTSIDE.name
+ZOOKEEPER: Final = "zookeeper"
 
 
 class MemoryCluster:
@@ -151,7 +153,7 @@ class MemoryCluster:
             InlineExecutor(),
             self.cleaners[number],
             lambda cluster_id, tls: MemoryControlPlane(
-                self.servers, number, clock, self._delay_of_call
+                self.servers, number, clock, self._delay_of_call, self.transport.cuts
             ),
             self.descriptors,
             no_text,
@@ -240,6 +242,17 @@ class MemoryCluster:
         """Let a paused broker run again, as by SIGCONT."""
         running_loop().resume(self.processes[number])
 
+    def cut(self, source: int | str, target: int | str) -> None:
+        """Lose, in silence, everything that one part of the cluster sends to another, until `heal`.
+
+        A part is a broker's id, `ZOOKEEPER`, or `CLIENTS`: the code outside of brokers. Connections stay open.
+        """
+        self.transport.cuts.add(_host(source), _host(target))
+
+    def heal(self, source: int | str, target: int | str) -> None:
+        """End a cut."""
+        self.transport.heal(_host(source), _host(target))
+
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers, including brokers that do not run."""
@@ -271,3 +284,7 @@ class MemoryCluster:
     def history(self) -> list[Line]:
         """Return the ledger lines of all brokers, merged."""
         return merged([self.ledger(number) for number in self.storages])
+
+
+def _host(part: int | str) -> str:
+    return f"broker {part}" if isinstance(part, int) else part

@@ -11,6 +11,7 @@ from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
 from minikafka.broker.rpc.signatures import Signer, Verifier
+from minikafka.simulation.cuts import Cuts, name_of
 from minikafka.simulation.loop import PROCESS, start_in
 
 Handler: TypeAlias = "Callable[[Call], Awaitable[dict[str, Any]]]"
@@ -53,10 +54,12 @@ class MemoryControlPlane:
         broker_id: int,
         clock: Clock,
         delay: Callable[[], float] = lambda: 0,
+        cuts: Cuts | None = None,
     ) -> None:
         self.servers = servers
         self.clock = clock
         self.delay = delay
+        self.cuts = cuts or Cuts()
         self.mine: list[MemoryServer] = []
         incarnation = next(INCARNATIONS).to_bytes(8)
         self.signer = Signer(SECRET.encode(), "", broker_id, incarnation)
@@ -68,6 +71,7 @@ class MemoryControlPlane:
         port = port or 50_000 + len(self.servers) + 1
         while port in self.servers:
             port += 1
+        self.cuts.own(port)
         self.mine.append(MemoryServer(self, handler, port))
         return self.mine[-1]
 
@@ -82,21 +86,34 @@ class MemoryControlPlane:
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
+        async with asyncio.timeout(timeout_ms / 1_000):
+            here, there = name_of(), self.cuts.owner(endpoint.port)
+            await self.cuts.wait_until_open(here, there)
+            answer = await self._exchange(endpoint, method, body, target_id)
+            await self.cuts.wait_until_open(there, here)
+            return answer
+
+    async def _exchange(
+        self, endpoint: Endpoint, method: str, body: dict[str, Any], target_id: int
+    ) -> dict[str, Any]:
         server = self.server(endpoint.port)
         self._authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         task = start_in(server.process, _handle(server, Call(method, body), answer))
         server.calls.add(answer)
         try:
-            async with asyncio.timeout(timeout_ms / 1_000):
-                return await answer
+            return await answer
         finally:
             server.calls.discard(answer)
             if not server.process.is_dead:
                 task.cancel()
 
     async def clock_offset(self, endpoint: Endpoint, *, target_id: int, timeout_ms: int) -> int:
-        return self.server(endpoint.port).plane.clock.wall_ms() - self.clock.wall_ms()
+        async with asyncio.timeout(timeout_ms / 1_000):
+            here, there = name_of(), self.cuts.owner(endpoint.port)
+            await self.cuts.wait_until_open(here, there)
+            await self.cuts.wait_until_open(there, here)
+            return self.server(endpoint.port).plane.clock.wall_ms() - self.clock.wall_ms()
 
     def server(self, port: int) -> MemoryServer:
         """Return the server on a port. Raises ConnectionRefusedError."""

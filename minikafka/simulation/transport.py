@@ -25,6 +25,7 @@ from minikafka.base.ports import (
     Transport,
 )
 from minikafka.runtime.connection import feed
+from minikafka.simulation.cuts import Cuts, name_of
 from minikafka.simulation.loop import PROCESS, Process
 
 
@@ -37,6 +38,7 @@ class MemoryTransport:
         self._listeners: dict[int, MemoryListener] = {}
         self._links: set[MemoryLink] = set()
         self._free_port = 20_000
+        self.cuts = Cuts()
 
     def tls(self, keys: SecurityKeys, *, server: bool, between: bool = False) -> ListenerTls:
         raise ConfigError("the network in memory has no TLS: use PLAINTEXT or SASL_PLAINTEXT")
@@ -52,6 +54,7 @@ class MemoryTransport:
             raise OSError(errno.EADDRINUSE, f"port {port} is in use")
         listener = MemoryListener(self, factory, host, port or self._next_port())
         self._listeners[listener.port] = listener
+        self.cuts.own(listener.port)
         return listener
 
     async def connect(
@@ -62,6 +65,9 @@ class MemoryTransport:
         tls: Tls | None = None,
     ) -> StreamHandler:
         await asyncio.sleep(0)
+        here, there = name_of(), self.cuts.owner(port)
+        await self.cuts.wait_until_open(here, there)
+        await self.cuts.wait_until_open(there, here)
         listener = self._listeners.get(port)
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {port}")
@@ -76,6 +82,13 @@ class MemoryTransport:
         far.start()
         near.start()
         return handler
+
+    def heal(self, source: str, target: str) -> None:
+        """End a cut. What waits passes first, as TCP sends lost segments again."""
+        self.cuts.remove(source, target)
+        for link in list(self._links):
+            if {link.host, link.other.host} == {source, target}:
+                link.healed()
 
     def forget(self, port: int) -> None:
         """Stop listening on the port."""
@@ -172,6 +185,11 @@ class MemoryLink:
         """The process that owns this end."""
         return self._context.get(PROCESS)
 
+    @property
+    def host(self) -> str:
+        """The name of the process that owns this end."""
+        return name_of(self._context)
+
     def start(self) -> None:
         """Call the handler's `connected`, in the handler's context."""
         if self._context.get(PROCESS) is PROCESS.get():
@@ -185,6 +203,11 @@ class MemoryLink:
         self._queue.clear()
         self._transport.remove(self)
         self.other._read_soon()
+
+    def healed(self) -> None:
+        """Let the bytes and the end of the stream pass that have waited for the end of a cut."""
+        self._pump()
+        self._read_soon()
 
     def send(self, slices: Sequence[Buffer]) -> None:
         if self._closing:
@@ -232,6 +255,8 @@ class MemoryLink:
 
     def _pump(self) -> None:
         """Move as many queued bytes to the other end as fit into its window."""
+        if self._transport.cuts.has(self.host, self.other.host):
+            return
         room = self._window_bytes - len(self.other._inbox)
         if room > 0 and self._queue:
             self.other._inbox += self._queue[:room]
@@ -258,7 +283,7 @@ class MemoryLink:
         if self._paused or self._closing:
             return
         if not self._inbox:
-            if self.other._gone:
+            if self.other._gone and not self._transport.cuts.has(self.other.host, self.host):
                 self.abort()
             return
         buffer = memoryview(self._handler.get_buffer(-1))

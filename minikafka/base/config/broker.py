@@ -27,7 +27,8 @@ from minikafka.base.config.keys import (
 )
 from minikafka.base.config.listeners import Listeners, parse_listeners
 from minikafka.base.config.passwords import check_passwords
-from minikafka.base.config.quotas import QuotaKeys, per_ip_overrides
+from minikafka.base.config.quotas import per_ip_overrides
+from minikafka.base.config.replication import ReplicationKeys, check_replication
 from minikafka.base.config.security import (
     PREFIX,
     SecurityKeys,
@@ -54,7 +55,6 @@ RETENTION: Final = (
 _CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _DEDUPE_BYTES_MIN: Final = 1 << 20
 _TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
-RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 _KAFKA_VERSION: Final = (
@@ -63,7 +63,7 @@ _KAFKA_VERSION: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(QuotaKeys):
+class BrokerConfig(ReplicationKeys):
     """Settings of one broker. The attribute of a key is the key's name with `_` instead of `.`."""
 
     # Identity and listeners.
@@ -378,42 +378,6 @@ class BrokerConfig(QuotaKeys):
         low=0,
     )
 
-    # Replication.
-    replica_lag_time_max_ms: int = key(
-        LONG, 30_000, "Maximum time for which a follower may lag and stay in the ISR.", low=1
-    )
-    replica_fetch_max_bytes: int = key(
-        INT, 1_048_576, "Maximum bytes per partition in a follower's fetch.", low=0
-    )
-    replica_fetch_response_max_bytes: int = key(
-        INT, 10_485_760, "Maximum bytes in a follower's fetch.", low=0
-    )
-    replica_fetch_wait_max_ms: int = key(
-        INT, 500, "Maximum time for which the leader holds a follower's fetch.", low=0
-    )
-    replica_fetch_min_bytes: int = key(
-        INT, 1, "Minimum bytes before the leader answers a follower's fetch.", low=0
-    )
-    replica_fetch_backoff_ms: int = key(
-        INT, 1_000, "Pause of a follower's fetcher after an error.", low=0
-    )
-    replica_high_watermark_checkpoint_interval_ms: int = key(
-        LONG, 5_000, "Interval at which high watermarks are written.", low=1
-    )
-    replica_selector_class: str | None = key(
-        STRING,
-        None,
-        "Class that chooses the replica from which a consumer reads; RackAwareReplicaSelector: a replica in the "
-        "consumer's rack. If not set, consumers read from the leader.",
-        choices=(RACK_AWARE_SELECTOR,),
-    )
-    replication_quota_window_num: int = key(
-        INT, 11, "Number of windows over which the rate of throttled replicas is averaged.", low=1
-    )
-    replication_quota_window_size_seconds: int = key(
-        INT, 1, "Length of each window of replication.quota.window.num.", low=1
-    )
-
     # Controlled shutdown.
     auto_leader_rebalance_enable: bool = key(
         BOOLEAN,
@@ -562,8 +526,7 @@ def _check_broker(config: BrokerConfig) -> None:
         raise ConfigError(
             "group.min.session.timeout.ms must be at most group.max.session.timeout.ms"
         )
-    if config.replica_fetch_wait_max_ms > config.replica_lag_time_max_ms:
-        raise ConfigError("replica.fetch.wait.max.ms must be at most replica.lag.time.max.ms")
+    check_replication(config)
     check_cleaner(config)
     if {"inter.broker.listener.name", "security.inter.broker.protocol"} <= config.given:
         raise ConfigError(

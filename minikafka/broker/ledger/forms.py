@@ -60,6 +60,7 @@ _LEADERSHIP: Final[Form] = {"leader": int, "leader_epoch": int, "isr": _LIST, "p
 _MEMBER: Final[Form] = {"member": str, "instance": _TEXT, "client": _TEXT, "host": str}
 _MOVE: Final[Form] = {"source": str, "target": str, "epoch": int}
 _CHANGE: Final[Form] = {"operation": str, "sender": int, "receiver": int, "epoch": int}
+_LINK: Final[Form] = {"to": _NUMBER, "use": str, "address": str}
 _GENERATION: Final[Form] = {"members": int, "leader": str, "leader_instance": _TEXT}
 
 FORMS: Final[Mapping[str, LineForm]] = {
@@ -150,6 +151,8 @@ FORMS: Final[Mapping[str, LineForm]] = {
             "stopped": {"controlled": bool},
             "connection lost": {"to": int},
             "probed": {"to": int, "broker_epoch": int, "outcome": str},
+            "link broken": {**_LINK, "error": str},
+            "link works again": _LINK,
             "log directory failed": {"error": str, "partitions": dict},
             "controlled shutdown asked": {"attempt": int},
             "controlled shutdown answered": {"attempt": int},

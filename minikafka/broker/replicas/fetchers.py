@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 _EPOCHS_VERSION: Final = 4
 _BODY: Final = 8
 """Position of the body in a response frame, after the length prefix and the correlation id."""
-_ANSWER_WITHIN_MS: Final = 30_000
-"""Kafka's replica.socket.timeout.ms: connect again if the leader has not responded for this long."""
 _CONNECT_WITHIN_MS: Final = 10_000
 """Kafka's socket.connection.setup.timeout.ms: the time after which an attempt to connect has failed."""
+_SILENT_MS: Final = 5_000
+"""Time without a response to a fetch after which the leader counts as not reached."""
 _BACKOFF_MIN_MS: Final = 50
 _FRAME_SLACK: Final = 64 << 20
 """Maximum bytes of a response in addition to its records."""
@@ -264,12 +264,17 @@ class LeaderConnection(FramedStream):
         self.pump()
 
     def check(self, now: int) -> None:
-        """Abort the connection if the leader has not responded for 30 s. Called periodically."""
+        """Abort the connection if the leader has not responded for replica.socket.timeout.ms. Called periodically."""
         if self._correlation != self._checked:
             self._checked, self._checked_at = self._correlation, now
-        elif self._outstanding and now - self._checked_at > _ANSWER_WITHIN_MS:
+        elif self._outstanding and now - self._checked_at > self._config.replica_socket_timeout_ms:
             logger.warning("leader %d does not respond, reconnecting", self._fetcher.leader)
             self.link.abort()
+
+    def silent_since(self, now: int) -> int | None:
+        """Return since when the leader owes a response (monotonic ms); None if it has responded lately."""
+        is_silent = self._outstanding and now - self._checked_at > _SILENT_MS
+        return self._checked_at if is_silent else None
 
 
 class LeaderFetcher:
@@ -288,6 +293,19 @@ class LeaderFetcher:
         )
         self._fetchers = fetchers
         self.connection: LeaderConnection | None = None
+        self._failed: tuple[int, str] | None = None
+        """When the first of the latest attempts to connect has failed (monotonic ms), and why the last one has."""
+
+    def broken(self, now: int) -> tuple[int, str] | None:
+        """Return since when the leader is not reached (monotonic ms), and why; None if it is reached."""
+        if self._failed is not None or self.connection is None:
+            return self._failed
+        since = self.connection.silent_since(now)
+        return None if since is None else (since, "no response to a fetch")
+
+    def _note_failure(self, why: str) -> None:
+        since = self._failed[0] if self._failed is not None else self._fetchers.clock.now()
+        self._failed = since, why
 
     def wake(self) -> None:
         """Act on a change of the followed partitions: send requests, or close the connection if none is left."""
@@ -315,10 +333,12 @@ class LeaderFetcher:
                 except (OSError, LoginFailed) as error:
                     why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
+                    self._note_failure(why)
                     if not isinstance(error, TimeoutError):  # silence is no sign of a death
                         fetchers.on_not_connected(self.leader)
                 else:
                     assert isinstance(made, LeaderConnection)
+                    self._failed = None
                     # Every followed partition may have been removed during `connect`: `wake` closes the connection.
                     self.wake()
                     await made.lost.wait()
@@ -435,6 +455,15 @@ class Fetchers:
         """Remove a fetcher that no longer follows any partition."""
         if self._fetchers.get(fetcher.leader) is fetcher:
             del self._fetchers[fetcher.leader]
+
+    def broken(self, now: int) -> dict[BrokerId, tuple[str, int, str]]:
+        """Return for each leader that is not reached its address, since when (monotonic ms), and why."""
+        found = {}
+        for leader, fetcher in self._fetchers.items():
+            endpoint, failure = self.endpoints.get(leader), fetcher.broken(now)
+            if endpoint is not None and failure is not None:
+                found[leader] = (f"{endpoint.host}:{endpoint.port}", *failure)
+        return found
 
     def check(self, now: int) -> None:
         """Abort the connections to leaders that do not respond. Called periodically."""

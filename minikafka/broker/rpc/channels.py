@@ -24,8 +24,6 @@ from minikafka.broker.rpc.messages import SharedRows, decode_response, encode
 
 logger = logging.getLogger(__name__)
 
-CALL_TIMEOUT_MS: Final = 30_000
-"""Default of Kafka's `controller.socket.timeout.ms`."""
 RETRY_MS: Final = 100
 RETRY_SPREAD_MS: Final = 10
 """Jitter of retries. Without it, the channels to brokers that failed together would all retry at once."""
@@ -47,9 +45,12 @@ class Channels:
         rng: Rng,
         ledger: Ledger,
         listener: str,
+        timeout_ms: int,
     ) -> None:
+        """`timeout_ms`: the time after which a request without a response is repeated."""
         self._control_plane = control_plane
         self._listener = listener
+        self._timeout_ms = timeout_ms
         self._ledger = ledger
         self._clock = clock
         self._tasks = tasks
@@ -72,6 +73,7 @@ class Channels:
             self._rng,
             self._ledger,
             self._shared,
+            self._timeout_ms,
         )
         self._channels[broker.id] = channel
         self._tasks.spawn(channel.run(), f"channel-to-{broker.id}")
@@ -121,8 +123,10 @@ class _Channel:
         rng: Rng,
         ledger: Ledger,
         shared: SharedRows,
+        timeout_ms: int,
     ) -> None:
         self.broker = broker
+        self._timeout_ms = timeout_ms
         self._listener = listener
         self._shared = shared
         self._ledger = ledger
@@ -195,7 +199,7 @@ class _Channel:
                 method,
                 body,
                 target_id=broker.id,
-                timeout_ms=CALL_TIMEOUT_MS,
+                timeout_ms=self._timeout_ms,
             )
             return decode_response(answer)
         except KafkaError as error:

@@ -7,6 +7,7 @@ Invariant: an answer is used only if the called broker has signed it. Every othe
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from io import BytesIO
@@ -269,7 +270,10 @@ def _unauthorized() -> KafkaError:
 
 
 def _connection_error(peer: _Peer, error: aiohttp.ClientError) -> ConnectionError:
-    # Some errors of aiohttp are OSErrors without a number, whose text begins with "[Errno None]".
+    # asyncio names the address instead of the reason. Some errors of aiohttp are OSErrors without a number.
+    number = getattr(error, "errno", None)
+    if type(number) is int and number > 0 and not isinstance(error, ssl.SSLError):
+        return ConnectionError(f"{peer.address}: {os.strerror(number)}")
     reason = getattr(error, "strerror", None) or error
     return ConnectionError(f"{peer.address}: {reason}")
 

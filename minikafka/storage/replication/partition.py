@@ -80,6 +80,7 @@ class Partition(ReplicaRole):
         "min_isr",
         "produce_waiting",
         "record_rules",
+        "refuses_acks_all",
         "remote_readers",
         "under_min_isr",
         "verifications",
@@ -105,6 +106,8 @@ class Partition(ReplicaRole):
         self.leader_throttle: Throttle | None = None
         self.follower_throttle: Throttle | None = None
         self.under_min_isr = False
+        self.refuses_acks_all = False
+        """True if the ISR is too small, or if too few of its members follow, although this is not stored yet."""
         self.produce_waiting: dict[ProduceWaiter, int] = {}
         self.remote_readers: dict[FollowerProgress, int] = {}
         """Followers that consumers were told to read from → last time (ms). They get the high watermark promptly."""
@@ -182,7 +185,7 @@ class Partition(ReplicaRole):
         self._set_state(state)
         self.is_leader, self.is_follower = False, True
         self._set_followers({})
-        self.under_min_isr = False
+        self.under_min_isr = self.refuses_acks_all = False
         self._close_to_clients()
         return new_epoch
 
@@ -272,7 +275,7 @@ class Partition(ReplicaRole):
         log = self.log
         if not self.is_open or self.offline:
             return -_STORAGE_ERROR if self.offline else -_NOT_LEADER
-        if acks < 0 and self.under_min_isr:
+        if acks < 0 and self.refuses_acks_all:
             return -_NOT_ENOUGH
         if len(field) < HEADER_BYTES:
             return -refusal_of_fragment(field)
@@ -380,6 +383,7 @@ class Partition(ReplicaRole):
                 slowest = progress
         if lowest <= self.high_watermark:  # consumers may have read up to it
             return False
+        self.refuses_acks_all = False  # every member of the ISR follows
         if slowest is None:
             self._move_high_watermark(lowest, log.written_position, log.layout_generation)
         else:
@@ -450,6 +454,8 @@ class Partition(ReplicaRole):
 
         `behind`: followers that lag in any case. A leader that is opening proposes nothing yet. A leader whose disk
         failed proposes nothing: its followers cannot catch up, so only the leader would stay in the ISR.
+
+        If too few members stay, acks=all is refused at once: without ZooKeeper the leader cannot store the smaller ISR.
         """
         if not self.is_open or self.offline or type(self.isr_state) is not Committed:
             return False
@@ -465,6 +471,7 @@ class Partition(ReplicaRole):
         change = self.isr_state.without(lagging, suspects & followers.keys(), self._required_isr)
         if change is not None:
             self._propose(change)
+        self._refuse_acks_all(len(self.isr_state.proposed) < self._required_isr)
         return change is not None
 
     def _propose(self, change: PendingExpand | PendingShrink) -> None:
@@ -519,7 +526,11 @@ class Partition(ReplicaRole):
     def _isr_changed(self) -> None:
         """Update `under_min_isr`; if it is True, fail the waiting produce requests."""
         self.under_min_isr = len(self.isr_state.isr) < self._required_isr
-        if self.under_min_isr:
+        self._refuse_acks_all(self.under_min_isr)
+
+    def _refuse_acks_all(self, refuses: bool) -> None:
+        self.refuses_acks_all = refuses
+        if refuses:
             self.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def fail_produces(self, error: int) -> None:

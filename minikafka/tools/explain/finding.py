@@ -5,7 +5,7 @@ Invariant: a finding states a fact and the source of the fact. A guess is worded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,12 +43,19 @@ class Finding:
         return {*self.brokers, *(b for finding in self.because for b in finding.blocking_brokers())}
 
 
-def root_findings(causes: Iterable[Cause]) -> list[Finding]:
-    """Return a finding for each root cause that concerns the whole cluster."""
+def root_findings(
+    causes: Iterable[Cause], concerned: Collection[int] | None = None
+) -> list[Finding]:
+    """Return a finding for each root cause that concerns the whole cluster.
+
+    `concerned`: the brokers whose broken links count; None: all.
+    """
     return [
-        Finding(cause.name, cause.sentence)
+        Finding(cause.name, cause.sentence, cause.between)
         for cause in causes
-        if cause.broker is None and cause.name != "no-controller"
+        if cause.broker is None
+        and cause.name != "no-controller"
+        and (not cause.between or concerned is None or {*cause.between} <= {*concerned})
     ]
 
 

@@ -30,7 +30,7 @@ _QUIET_MS: Final = 1_500
 
 def explain(evidence: PartitionEvidence, offset: int | None = None) -> list[Finding]:
     """Return the findings about the partition, and about `offset` if given; [] if there is nothing to report."""
-    found = [*root_findings(evidence.causes)]
+    found = [*root_findings(evidence.causes, _concerned(evidence))]
     if evidence.has_controller:
         found += _deletion(evidence)
     else:
@@ -49,6 +49,16 @@ def explain(evidence: PartitionEvidence, offset: int | None = None) -> list[Find
             found += part(evidence)
     if offset is not None:
         found += _offset(evidence, offset)
+    return found
+
+
+def _concerned(evidence: PartitionEvidence) -> set[int]:
+    """Return the brokers whose links can hold up the partition: its replicas, its leader and the controller."""
+    found = {*evidence.assignment.replicas, *evidence.isr, evidence.leader}
+    if evidence.nodes is not None and evidence.nodes.controller is not None:
+        found.add(evidence.nodes.controller)
+    elif evidence.controller is not None:
+        found.add(evidence.controller["broker"])
     return found
 
 

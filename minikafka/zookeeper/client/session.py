@@ -298,7 +298,9 @@ class ZooKeeperSession:
             self._failures += 1
             self._last_error = error
             logger.info("ZooKeeper at %s:%d does not answer: %r", host, port, error)
-            if self._last_zxid:
+            if self._last_zxid and not isinstance(
+                error, TimeoutError
+            ):  # it has refused the session
                 await self._examine(host, port)
             return None
         self._lost.clear()

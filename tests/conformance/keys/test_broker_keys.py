@@ -14,7 +14,9 @@ import pytest
 from support.until import until
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.coordination import CONTROLLER
 from minikafka.base.model import TopicPartition
+from minikafka.broker.rpc.messages import UPDATE_METADATA
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record, build
 from minikafka.runtime.tasks import TaskRegistry
@@ -263,6 +265,28 @@ def test_two_small_batches_together_reach_the_minimum_bytes_of_a_fetch() -> None
     run(scenario, 2, replica_fetch_min_bytes=1500, replica_fetch_wait_max_ms=20_000)
 
 
+@pytest.mark.key("replica.socket.timeout.ms")
+@pytest.mark.parametrize("timeout", [6_000, 12_000])
+def test_follower_connects_again_when_a_leader_is_silent_for_the_timeout(timeout: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
+        await user.produce("t", [Record(value=b"v")])
+        begun, attempts = cluster.clock.now(), []
+        connect = cluster.transport.connect
+
+        async def noted(*arguments: Any) -> Any:
+            if arguments[2] == 9092:
+                attempts.append(cluster.clock.now() - begun)
+            return await connect(*arguments)
+
+        cluster.transport.connect = noted  # type: ignore[method-assign]
+        cluster.cut(0, 1)
+        await cluster.clock.sleep(20_000)
+        assert attempts[0] == pytest.approx(timeout, abs=1_000)
+
+    run(scenario, 2, replica_socket_timeout_ms=timeout)
+
+
 @pytest.mark.key("replica.fetch.backoff.ms")
 @pytest.mark.parametrize("backoff", [500, 4_000])
 def test_follower_tries_a_lost_leader_again_after_the_backoff(backoff: int) -> None:
@@ -286,3 +310,26 @@ def test_follower_tries_a_lost_leader_again_after_the_backoff(backoff: int) -> N
 
     # Otherwise the follower leads the partition, and does not try again.
     run(scenario, 2, replica_fetch_backoff_ms=backoff, minikafka_fast_failover_enable=False)
+
+
+@pytest.mark.key("controller.socket.timeout.ms")
+@pytest.mark.parametrize("timeout", [2_000, 6_000])
+def test_controller_repeats_a_request_when_a_broker_is_silent_for_the_timeout(timeout: int) -> None:
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        attempts = []
+        call = MemoryControlPlane.call
+
+        async def noted(plane: MemoryControlPlane, *arguments: Any, **keys: Any) -> Any:
+            if arguments[1] == UPDATE_METADATA and keys["target_id"] == 1:
+                attempts.append(cluster.clock.now())
+            return await call(plane, *arguments, **keys)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(MemoryControlPlane, "call", noted)
+            cluster.cut(0, 1)
+            await user.create_topics(NewTopic("t", assignment={0: (0,)}))
+            await cluster.clock.sleep(20_000)
+        pauses = [later - earlier for earlier, later in pairwise(attempts)]
+        assert pauses[:2] == pytest.approx([timeout] * 2, abs=500)
+
+    run(scenario, 2, coordination=CONTROLLER, controller_socket_timeout_ms=timeout)

@@ -79,7 +79,8 @@ class ControllerMode:
         session, clock, tasks = self.zookeeper, self._clock, self._tasks
         ports = Ports(self._config, session, clock, tasks, ledger, gate, Faults())
         listener = ports.config.endpoints.control.name
-        channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener)
+        timeout_ms = ports.config.controller_socket_timeout_ms
+        channels = Channels(control_plane, clock, tasks, self._rng, ledger, listener, timeout_ms)
         controller = ZooKeeperController(
             ports,
             channels,

@@ -16,6 +16,11 @@ from typing import Any, Final
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.names import GROUP_TOPIC, listed
+from minikafka.tools.cluster.observation.links import (
+    broken_links,
+    latest_reports,
+    link_sentences,
+)
 from minikafka.tools.cluster.observation.sights import (
     CLEAN_END,
     DOWN,
@@ -49,6 +54,8 @@ class Cause:
     text: str
     remedy: str = ""
     broker: int | None = None
+    between: tuple[int, ...] = ()
+    """The brokers at the ends of a link that does not work."""
 
     @property
     def sentence(self) -> str:
@@ -107,8 +114,22 @@ def causes_of(seen: Sights, where: str = "") -> list[Cause]:
         return found  # no broker can be started
     for broker in brokers:
         found += _broker(broker, seen, commands, zookeeper_serves=not seen.zookeeper_is_away)
-    found += [*_zombies(seen, commands), *_zombie_leaders(seen, commands)]
+    found += [*_links(seen), *_zombies(seen, commands), *_zombie_leaders(seen, commands)]
     return [*found, *_skipped(seen), *_removed(seen, commands), *_controller(seen)]
+
+
+def _links(seen: Sights) -> Iterator[Cause]:
+    """Yield a cause for each link of the network that does not work, unless the process at its end is the cause."""
+    away = {id_ for id_, one in seen.brokers.items() if one.process.state in (DOWN, PAUSED)}
+    reports = latest_reports(seen.answers.values())
+    known = [
+        one
+        for one in broken_links(reports, away)
+        # The state of a broker's own session is a cause of its own, and ZooKeeper's state explains those of all.
+        if one.target is not None or not (one.source in seen.answers or seen.zookeeper_is_away)
+    ]
+    for brokers, text in link_sentences(known, reports):
+        yield Cause("link-broken", text, "check the network and firewalls there", None, brokers)
 
 
 def _zombies(seen: Sights, commands: Commands) -> Iterator[Cause]:

@@ -39,6 +39,7 @@ class Attempt(NamedTuple):
     target_id: int
     epoch: int
     answer: asyncio.Future[dict[str, Any]]
+    timeout_ms: int
 
 
 class ScriptedControlPlane:
@@ -59,7 +60,7 @@ class ScriptedControlPlane:
     ) -> dict[str, Any]:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.attempts.put_nowait(
-            Attempt(endpoint.port, target_id, body["controller_epoch"], answer)
+            Attempt(endpoint.port, target_id, body["controller_epoch"], answer, timeout_ms)
         )
         try:
             return await answer
@@ -73,13 +74,16 @@ class ScriptedControlPlane:
     async def close(self) -> None: ...
 
 
+CALL_TIMEOUT_MS = 30_000
+
+
 class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.plane = ScriptedControlPlane()
         self.tasks = TaskRegistry()
         self.channels = Channels(
-            self.plane, self.clock, self.tasks, SystemRng(), NOTHING, "CONTROLLER"
+            self.plane, self.clock, self.tasks, SystemRng(), NOTHING, "CONTROLLER", CALL_TIMEOUT_MS
         )
         self.responses: list[tuple[BrokerId, int, int]] = []
 
@@ -319,7 +323,7 @@ async def test_bounced_broker_gets_a_new_channel_to_its_new_address(world: World
 async def test_channel_writes_only_retries_1_2_4_and_8_to_the_ledger(world: World) -> None:
     ledger = RecordingLedger()
     world.channels = Channels(
-        world.plane, world.clock, world.tasks, SystemRng(), ledger, "CONTROLLER"
+        world.plane, world.clock, world.tasks, SystemRng(), ledger, "CONTROLLER", CALL_TIMEOUT_MS
     )
     world.channels.add(broker(1))
     world.send(1, 1)

@@ -137,3 +137,34 @@ def test_high_watermark_waits_for_a_suspect_until_the_isr_without_it_is_stored()
     assert r[0].hw == 0
     assert partition.isr_committed(2, r.now)
     assert r[0].hw == 1
+
+
+def short_of_followers() -> Replicas:
+    """Return a leader whose only follower lags. The ISR without it is proposed, but not stored."""
+    r = Replicas((0, 1))
+    r.elect(0)
+    r[0].partition.min_isr = 2
+    r.produce(0, b"m1")
+    r.now += LAG_MS + 1
+    assert r[0].partition.maybe_shrink_isr(r.now)
+    return r
+
+
+def test_acks_all_is_refused_before_the_isr_that_is_too_small_is_stored() -> None:
+    """A leader without ZooKeeper cannot store it."""
+    r = short_of_followers()
+    partition = r[0].partition
+    assert (partition.refuses_acks_all, partition.under_min_isr) == (True, False)
+    partition.isr_not_written()
+    assert partition.refuses_acks_all
+    assert partition.maybe_shrink_isr(r.now)
+    assert partition.refuses_acks_all
+
+
+def test_acks_all_is_accepted_again_when_the_follower_has_caught_up() -> None:
+    r = short_of_followers()
+    partition = r[0].partition
+    partition.isr_not_written()
+    r.sync(0, 1)
+    assert partition.high_watermark == 1
+    assert not partition.refuses_acks_all
