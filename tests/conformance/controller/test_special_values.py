@@ -27,7 +27,11 @@ REFUSALS = {
 """For each setting with which brokers refuse all records: the error that producers get."""
 NEEDS = {
     ("replica.lag.time.max.ms", 1): {"replica_fetch_wait_max_ms": 1},
-    ("replica.fetch.wait.max.ms", INT_MAX): {"replica_lag_time_max_ms": INT_MAX},
+    ("replica.socket.timeout.ms", 1): {"replica_fetch_wait_max_ms": 1},
+    ("replica.fetch.wait.max.ms", INT_MAX): {
+        "replica_lag_time_max_ms": INT_MAX,
+        "replica_socket_timeout_ms": INT_MAX,
+    },
     ("group.min.session.timeout.ms", INT_MAX): {"group_max_session_timeout_ms": INT_MAX},
     ("group.max.session.timeout.ms", 0): {"group_min_session_timeout_ms": 0},
 }

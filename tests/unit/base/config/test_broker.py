@@ -98,6 +98,8 @@ NARROWER = {
     "replica.lag.time.max.ms": "-1 0",
     "replica.fetch.wait.max.ms": "-1",
     "replica.fetch.min.bytes": "-1",
+    "replica.socket.timeout.ms": "-1 0",
+    "controller.socket.timeout.ms": "-1 0",
     "replica.high.watermark.checkpoint.interval.ms": "-1 0",
     "leader.imbalance.per.broker.percentage": "-1",
     "controlled.shutdown.max.retries": "-1",
