@@ -200,6 +200,10 @@ class ClusterLost(ConfigError):
     """ZooKeeper does not have the cluster of the log directories: its data were lost, or it is another ZooKeeper."""
 
 
+class DirectoryInUse(MinikafkaError):
+    """Another process uses the data directory."""
+
+
 class CorruptBatch(MinikafkaError):
     """The bytes of a record batch contradict its header."""
 

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from minikafka.base.config import TopicConfig
-from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.errors import ConfigError, DirectoryInUse, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import (
     is_deleted_replica,
@@ -59,13 +59,13 @@ class LogDirectory:
     # ---- start
 
     def lock(self) -> None:
-        """Take the lock of the directory. Raises ConfigError if another process holds it."""
+        """Take the lock of the directory. Raises DirectoryInUse if another process holds it."""
         if self._lock is None:
             self.storage.make_directories(self.path)
             self._lock = self.storage.lock(f"{self.path}/{LOCK}")
         if self._lock is None:
             holder = self.storage.lock_holder(f"{self.path}/{LOCK}")
-            raise ConfigError(
+            raise DirectoryInUse(
                 f"log.dirs: {self.path} is in use: {holder} holds {self.path}/{LOCK}; "
                 "stop that process, or set another directory"
             )

@@ -99,7 +99,7 @@ class LogManager:
     def lock(self) -> None:
         """Lock the directories for this process; a second call has no effect.
 
-        Raises ConfigError if another process holds a lock, StorageFailed if no directory works.
+        Raises DirectoryInUse if another process holds a lock, StorageFailed if no directory works.
         """
         for directory in list(self._live):
             self._guarded(directory, directory.lock)

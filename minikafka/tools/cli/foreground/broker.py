@@ -12,6 +12,7 @@ from types import ModuleType
 import click
 
 from minikafka.tools.cli.arguments.options import EXISTING_FILE
+from minikafka.tools.cli.foreground.server_log import log_format_option
 from minikafka.tools.cli.lazy import import_at_once
 
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -26,15 +27,20 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     required=True,
     help="TOML file with Kafka keys in [broker], or Kafka's own server.properties.",
 )
+@log_format_option
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
-def broker(config: str, parent: int | None) -> None:
-    """Run one broker until SIGTERM or Ctrl-C, which cause a controlled shutdown."""
+def broker(config: str, log_format: str, parent: int | None) -> None:
+    """Run one broker until SIGTERM or Ctrl-C, which cause a controlled shutdown.
+
+    Exit code: 0 after a clean stop; 1 after a failure that may pass; 2 if the configuration or the data are wrong, so
+    that a restart does not help; 130 if a second signal ended the shutdown.
+    """
     import_at_once()
     with no_certificates(), no_client_of_aiokafka():
         # The import belongs here: see these two functions.
         from minikafka.tools.cli.foreground.broker_process import run_broker
 
-    run_broker(config, parent)
+    run_broker(config, log_format, parent)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from minikafka.runtime.cleaner_processes import CleanerProcesses
 from minikafka.runtime.clock import SystemClock, SystemProcessor, SystemRng
 from minikafka.runtime.descriptors import ProcessDescriptors, raise_soft_limit
 from minikafka.runtime.memory import find_trim, return_freed_memory
+from minikafka.runtime.service_manager import ServiceManager
 from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
@@ -51,7 +52,12 @@ from minikafka.runtime.transport import SocketTransport
 from minikafka.tools.cli.arguments.config_files import errors_name_file
 from minikafka.tools.cli.foreground.authorizer_log import log_verdicts
 from minikafka.tools.cli.foreground.broker_file import BrokerFile, load
-from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.tools.cli.foreground.exit_codes import (
+    SECOND_SIGNAL,
+    end_by_signals_as_init,
+    without_restart,
+)
+from minikafka.tools.cli.foreground.server_log import ServerLog
 from minikafka.tools.cluster.launch.tls_check import check_tls
 from minikafka.tools.cluster.zookeeper.access import access_of
 from minikafka.zookeeper.client.access import ZooKeeperAccess
@@ -62,22 +68,25 @@ logger = logging.getLogger(__name__)
 RETRY_MS: Final = 200
 
 
-def run_broker(config_file: str, parent: int | None) -> None:
+def run_broker(config_file: str, log_format: str, parent: int | None) -> None:
     """Run a broker until it is shut down. `parent`: pid of a process; the broker is killed when that process ends.
 
     Raises ConfigError, and the errors of `serve`.
     """
     if parent is not None:
         die_with(parent)
+    end_by_signals_as_init()
     raise_soft_limit()
     file = Path(config_file)
-    found = load(file)
-    log_to_stderr()
-    if found.config.authorizer_class_name:
-        log_verdicts(found.config)
-    warn_about(found)
-    with errors_name_file(file):
-        uvloop.run(serve(found.config))
+    log = ServerLog(log_format)
+    with without_restart(ConfigError), log.end_of_process():
+        found = load(file)
+        log.name_broker(found.config.broker_id)
+        if found.config.authorizer_class_name:
+            log_verdicts(found.config)
+        warn_about(found)
+        with errors_name_file(file):
+            uvloop.run(serve(found.config, log))
 
 
 def warn_about(file: BrokerFile) -> None:
@@ -95,30 +104,35 @@ def warn_about(file: BrokerFile) -> None:
         logger.warning("/metrics is not served, because brokers connect to each other without TLS")
 
 
-async def serve(config: BrokerConfig) -> None:
+async def serve(config: BrokerConfig, log: ServerLog) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
     Raises the errors of `create_broker` and `BrokerServer.start`, and MinikafkaError if a task crashed.
     """
     loop = asyncio.get_running_loop()
+    manager = ServiceManager()
     ended: asyncio.Future[bool] = loop.create_future()
     broker = await start(config, lambda name, error: _end(ended, _failure(name, error)))
     relax_garbage_collector()
-    print(f"broker {config.broker_id} serves on {_addresses(broker)}", flush=True)
     for number, controlled in (
         (signal.SIGTERM, True),
         (signal.SIGINT, True),
         (signal.SIGHUP, False),
     ):
         loop.add_signal_handler(number, _end, ended, controlled)
+    addresses = _addresses(broker)
+    log.announce(f"broker {config.broker_id} serves on {addresses}")
+    manager.ready(f"serves on {addresses}")
     try:
         controlled = await ended
     except MinikafkaError as error:
         logger.error("%s", error)
+        manager.stopping(str(error))
         await broker.shutdown(controlled=not isinstance(error, ClusterLost))
         raise
+    manager.stopping("hands over its leaderships and stops" if controlled else "stops")
     await broker.shutdown(controlled=controlled)
-    print(f"broker {config.broker_id} has stopped", flush=True)
+    log.announce(f"broker {config.broker_id} has stopped")
 
 
 def _failure(task: str, error: Exception) -> MinikafkaError:
@@ -150,7 +164,7 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
             ended.set_exception(outcome)
     elif ended.done():
         logger.warning("second signal: the broker ends without a clean shutdown")
-        os._exit(1)
+        os._exit(SECOND_SIGNAL)
     else:
         ended.set_result(outcome)
 

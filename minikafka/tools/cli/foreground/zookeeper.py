@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import minikafka.tools.cli.foreground.zookeeper_process as zookeeper_process
+from minikafka.tools.cli.foreground.server_log import log_format_option
 from minikafka.tools.cli.lazy import import_at_once
 
 _TICK_MS = 2000
@@ -59,6 +60,7 @@ _SNAPSHOT_COUNT = 100_000
     metavar="N",
     help="ZooKeeper's snapCount: transactions from one snapshot to the next.",
 )
+@log_format_option
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
 def zookeeper(
     data: str,
@@ -68,6 +70,7 @@ def zookeeper(
     tick_time: int,
     max_session_timeout: int | None,
     snapshot_count: int,
+    log_format: str,
     parent: int | None,
 ) -> None:
     """Run one ZooKeeper server until SIGTERM or Ctrl-C.
@@ -80,10 +83,12 @@ def zookeeper(
     ssl. in front, DigestAuthenticationProvider.superDigest, X509AuthenticationProvider.superUser, superUser,
     java.security.auth.login.config, enforce.auth.enabled and enforce.auth.schemes.
 
+    Exit code: as for `minikafka broker`.
+
     Not implemented: ensembles and reconfiguration, TTL nodes, quotas, Kerberos, read-only mode, throttling, and the
     HTTP server for administration.
     """
     import_at_once()
     zookeeper_process.run_zookeeper(
-        data, host, port, config, tick_time, max_session_timeout, snapshot_count, parent
+        data, host, port, config, tick_time, max_session_timeout, snapshot_count, log_format, parent
     )

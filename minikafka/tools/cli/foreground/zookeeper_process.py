@@ -20,15 +20,22 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.descriptors import raise_soft_limit, soft_limit
 from minikafka.runtime.forking import in_child
+from minikafka.runtime.service_manager import ServiceManager
 from minikafka.runtime.spawning import die_with
 from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
 from minikafka.runtime.tls import keep_fresh
 from minikafka.runtime.transport import SocketTransport
-from minikafka.tools.cli.processes.log_lines import log_to_stderr
+from minikafka.tools.cli.foreground.exit_codes import (
+    SECOND_SIGNAL,
+    end_by_signals_as_init,
+    without_restart,
+)
+from minikafka.tools.cli.foreground.server_log import ServerLog
 from minikafka.zookeeper.server.authentication import NO_AUTHENTICATION, ClientAuthentication
 from minikafka.zookeeper.server.server import SecurePort, ZooKeeperServer
 from minikafka.zookeeper.server.settings import DEFAULTS, ServerSettings
+from minikafka.zookeeper.server.store.files import CorruptData, UnsupportedData
 from minikafka.zookeeper.server.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -45,6 +52,7 @@ def run_zookeeper(
     tick_ms: int,
     session_timeout_max_ms: int | None,
     snapshot_after: int,
+    log_format: str,
     parent: int | None,
 ) -> None:
     """Run a server until it is ended. `parent`: pid of a process; the server is killed when that process ends.
@@ -54,20 +62,24 @@ def run_zookeeper(
     """
     if parent is not None:
         die_with(parent)
+    end_by_signals_as_init()
     raise_soft_limit()
-    authentication, secure = _security(config, host)
-    if port is None and secure is None:
-        raise ConfigError(
-            "the server has no port: give --port, or set secureClientPort in --config"
-        )
-    log_to_stderr()
+    log = ServerLog(log_format)
     settings = ServerSettings(
         tick_ms=tick_ms,
         session_timeout_max_ms=session_timeout_max_ms,
         connections_max=min(DEFAULTS.connections_max, soft_limit() - _OWN_DESCRIPTORS),
         snapshot_after=snapshot_after,
     )
-    asyncio.run(_serve(os.path.realpath(data), host, port, settings, authentication, secure))
+    wrong = (ConfigError, CorruptData, UnsupportedData)
+    with without_restart(*wrong), log.end_of_process():
+        authentication, secure = _security(config, host)
+        if port is None and secure is None:
+            raise ConfigError(
+                "the server has no port: give --port, or set secureClientPort in --config"
+            )
+        directory = os.path.realpath(data)
+        asyncio.run(_serve(directory, host, port, settings, authentication, secure, log))
 
 
 def _security(config: str | None, host: str) -> tuple[ClientAuthentication, SecurePort | None]:
@@ -85,8 +97,10 @@ async def _serve(
     settings: ServerSettings,
     authentication: ClientAuthentication,
     secure: SecurePort | None,
+    log: ServerLog,
 ) -> None:
     ended = asyncio.Event()
+    manager = ServiceManager()
     tasks = TaskRegistry(lambda name, error: _end_at_once(f"task {name}: {error!r}"))
     server = ZooKeeperServer(
         Store(DiskStorage(), data),
@@ -117,15 +131,14 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_end, ended))
-    print(
-        f"zookeeper serves on {_addresses(host, server, secure)}: "
-        f"one node, not replicated; data in {data}",
-        flush=True,
-    )
+    serves = f"serves on {_addresses(host, server, secure)}"
+    log.announce(f"zookeeper {serves}: one node, not replicated; data in {data}")
+    manager.ready(serves)
     await ended.wait()
+    manager.stopping("stops")
     await server.close()
     await tasks.close()
-    print("zookeeper has stopped", flush=True)
+    log.announce("zookeeper has stopped")
 
 
 def _addresses(host: str, server: ZooKeeperServer, secure: SecurePort | None) -> str:
@@ -155,7 +168,7 @@ def _refusal(
 def _end(ended: asyncio.Event) -> None:
     """Begin the end at the first signal; a second signal ends the process at once."""
     if ended.is_set():
-        os._exit(1)
+        os._exit(SECOND_SIGNAL)
     ended.set()
 
 

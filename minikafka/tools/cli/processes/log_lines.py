@@ -1,9 +1,10 @@
-"""The format of a broker's log: one line for each record, which no text from outside can break or forge."""
+"""The formats of a broker's log: one line for each record, which no text from outside can break or forge."""
 
 from __future__ import annotations
 
+import json
 import logging
-import sys
+from datetime import UTC, datetime
 from typing import Final
 
 from minikafka.base.printable import printable
@@ -35,11 +36,32 @@ class LineFormatter(logging.Formatter):
         return "\n".join(lines)
 
 
-def log_to_stderr() -> None:
-    """Write log records from level INFO on to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(LINE))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line of JSON in ASCII, with the time in UTC.
+
+    `broker_id`: the value of the field `broker`; None in a process that is no broker.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker_id: int | None = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record. Only a record of an exception has the field `exception`."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        fields: dict[str, object] = {
+            "time": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self.broker_id is not None:
+            fields["broker"] = self.broker_id
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            fields["stack"] = record.stack_info
+        return json.dumps(fields)
 
 
 def escape_warnings() -> None:

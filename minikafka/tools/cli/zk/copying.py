@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import minikafka.tools.cli.terminal.progress as displays
 import minikafka.zookeeper.server.store.moving as moving
+from minikafka.base.errors import DirectoryInUse
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.descriptors import process_that_uses
 from minikafka.runtime.storage import DiskStorage
 from minikafka.tools.cli.terminal.echo import wants_json
-from minikafka.zookeeper.server.store.files import DirectoryInUse
 
 _VERSION: Final = 1
 """Version of the JSON format."""

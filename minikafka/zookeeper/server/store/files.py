@@ -26,10 +26,6 @@ class UnsupportedData(MinikafkaError):
     """The data needs a feature of Apache ZooKeeper that this server does not have."""
 
 
-class DirectoryInUse(MinikafkaError):
-    """Another process uses the data directory."""
-
-
 VERSION: Final = "version-2"
 LOCK: Final = ".lock"
 TEMPORARY: Final = ".tmp"

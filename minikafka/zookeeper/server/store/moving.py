@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
-from minikafka.base.errors import MinikafkaError, StorageFailed
+from minikafka.base.errors import DirectoryInUse, MinikafkaError, StorageFailed
 from minikafka.base.ports import File, Storage
 from minikafka.zookeeper.server.core.state import ServerState
 from minikafka.zookeeper.server.store import durable_end
@@ -19,7 +19,6 @@ from minikafka.zookeeper.server.store.files import (
     LOCK,
     VERSION,
     CorruptData,
-    DirectoryInUse,
     StoreFile,
 )
 from minikafka.zookeeper.server.store.recovery import Recovery

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from minikafka.base.errors import DirectoryInUse
 from minikafka.base.ports import File, Rng, Storage
 from minikafka.zookeeper.server.core.changes import LoggedTransaction
 from minikafka.zookeeper.server.core.state import ServerState
@@ -21,7 +22,6 @@ from minikafka.zookeeper.server.store.files import (
     LOG_HEADER,
     VERSION,
     CorruptData,
-    DirectoryInUse,
     listing,
     remove_unfinished,
 )

@@ -11,7 +11,7 @@ import pytest
 from support.storage.logs import batch, config, produce, read_all, remove_below
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.errors import ConfigError, StorageFailed
+from minikafka.base.errors import ConfigError, DirectoryInUse, StorageFailed
 from minikafka.base.model import TopicPartition
 from minikafka.simulation.clocks import ManualClock
 from minikafka.simulation.descriptors import FewDescriptors
@@ -106,7 +106,7 @@ class TestIdentity:
         self, storage: MemoryStorage
     ) -> None:
         first = await started(storage)
-        with pytest.raises(ConfigError, match=r"is in use: .* holds .*; stop that process"):
+        with pytest.raises(DirectoryInUse, match=r"is in use: .* holds .*; stop that process"):
             manager(storage).lock()
         await first.close()
         await started(storage)

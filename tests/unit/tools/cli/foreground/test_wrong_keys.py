@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,7 +68,7 @@ def run(directory: Path, changes: Mapping[str, str | None]) -> None:
     file = directory / "broker.toml"
     lines = [f"{key} = {json.dumps(text)}" for key, text in keys.items() if text is not None]
     file.write_text("\n".join(["[broker]", *lines]).replace("DIR", str(directory)))
-    broker_process.run_broker(str(file), None)
+    broker_process.run_broker(str(file), "text", None)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def test_wrong_value_stops_the_start_with_the_key_and_the_file(
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(broker_process, "log_to_stderr", lambda: None)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     began = time.process_time()
     with pytest.raises(ConfigError) as caught:
         run(directory, changes)

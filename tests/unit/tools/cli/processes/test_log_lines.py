@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 from minikafka.tools.cli.processes import log_lines
-from minikafka.tools.cli.processes.log_lines import LineFormatter, escape_warnings, log_to_stderr
+from minikafka.tools.cli.processes.log_lines import JsonFormatter, LineFormatter, escape_warnings
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
 FORGED = "t\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J\r\x9b\u2028\u202e"
@@ -45,16 +46,29 @@ def test_lines_of_a_traceback_cannot_be_taken_for_lines_of_the_log() -> None:
     assert sum("ERROR forged" in line for line in found) == 2
 
 
-def test_broker_writes_its_log_in_this_format(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = logging.getLogger()
-    monkeypatch.setattr(root, "handlers", [])
-    monkeypatch.setattr(root, "level", logging.WARNING)
-    log_to_stderr()
-    logging.getLogger("minikafka.y").info("topic %s", FORGED)
-    [line] = capsys.readouterr().err.splitlines()
-    assert TIME.match(line)
+def test_json_record_has_its_fields_and_is_one_line() -> None:
+    formatter = JsonFormatter()
+    made = record(FORGED)
+    made.created = 1_767_225_600.5
+    assert json.loads(formatter.format(made)) == {
+        "time": "2026-01-01T00:00:00.500+00:00",
+        "level": "INFO",
+        "logger": "minikafka.x",
+        "message": f"topic {FORGED}",
+    }
+    formatter.broker_id = 7
+    line = formatter.format(made)
+    assert line.isascii() and line.isprintable()
+    assert json.loads(line)["broker"] == 7
+
+
+def test_json_record_of_an_exception_has_its_traceback() -> None:
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        line = JsonFormatter().format(record("t", exc_info=sys.exc_info()))
+    assert "\n" not in line
+    assert json.loads(line)["exception"].endswith(f"ValueError: {FORGED}")
 
 
 def test_warning_of_a_command_is_one_line(

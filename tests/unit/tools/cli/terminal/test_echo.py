@@ -84,7 +84,7 @@ def test_no_command_prints_without_escaping_its_text() -> None:
     }
     assert found == {
         "echo.py: print",
-        "broker_process.py: print",
+        "server_log.py: print",
         "zookeeper_process.py: print",
         "main.py: print",
     }

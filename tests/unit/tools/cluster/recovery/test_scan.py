@@ -8,7 +8,7 @@ import pytest
 from support.storage.replica_logs import Producer, batch
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import DirectoryInUse
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import TRANSACTION_TOPIC
 from minikafka.kafka.records.header import HEADER, PRODUCER_ID
@@ -85,7 +85,7 @@ async def test_damaged_batch_of_transactions_is_skipped(tmp_path: Path) -> None:
 async def test_scan_refuses_the_log_directory_of_a_running_broker(tmp_path: Path) -> None:
     directory, manager = configured(tmp_path)
     await manager.start(CLUSTER)
-    with pytest.raises(ConfigError, match="is in use"):
+    with pytest.raises(DirectoryInUse, match="is in use"):
         await scanned(directory)
     await manager.close()
 

@@ -8,10 +8,10 @@ import pytest
 from support.zookeeper.data import Writer, last_log, recovered
 from support.zookeeper.server_states import fingerprint, new_state
 
-from minikafka.base.errors import MinikafkaError, StorageFailed
+from minikafka.base.errors import DirectoryInUse, MinikafkaError, StorageFailed
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.server.store import snapshots
-from minikafka.zookeeper.server.store.files import CorruptData, DirectoryInUse
+from minikafka.zookeeper.server.store.files import CorruptData
 from minikafka.zookeeper.server.store.moving import (
     CannotMove,
     Copied,

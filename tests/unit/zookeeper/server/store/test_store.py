@@ -6,12 +6,12 @@ import pytest
 from support.zookeeper.data import DIRECTORY, FOLDER, Writer, logs, recovered
 from support.zookeeper.server_states import fingerprint, new_state
 
-from minikafka.base.errors import StorageFailed
+from minikafka.base.errors import DirectoryInUse, StorageFailed
 from minikafka.simulation.files import Content, former_bytes
 from minikafka.simulation.ports import SeededRng
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.zookeeper.server.core.changes import DataSet, LoggedTransaction, SessionOpened
-from minikafka.zookeeper.server.store.files import BATCH_BYTES_MAX, CorruptData, DirectoryInUse
+from minikafka.zookeeper.server.store.files import BATCH_BYTES_MAX, CorruptData
 from minikafka.zookeeper.server.store.store import Store
 
 
