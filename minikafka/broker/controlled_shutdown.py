@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -17,6 +18,13 @@ from minikafka.broker.rpc import messages
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 30_000
+
+
+def longest_ms(config: BrokerConfig) -> int:
+    """Return the maximum time that `ControlledShutdown.run` takes."""
+    attempts = config.controlled_shutdown_max_retries if config.controlled_shutdown_enable else 0
+    pauses = max(0, attempts - 1) * config.controlled_shutdown_retry_backoff_ms
+    return attempts * _CALL_TIMEOUT_MS + pauses
 
 
 def note(ledger: Ledger, fact: str, **details: object) -> None:
@@ -48,8 +56,9 @@ class ControlledShutdown:
             try:
                 remaining = await self._ask(epoch())
             except (OSError, KafkaError, CoordinationError) as error:
-                logger.warning("controlled shutdown, attempt %d: %s", attempt, error)
-                answer = {"attempt": attempt, "error": str(error)}
+                reason = str(error) or "no answer in time"
+                logger.warning("controlled shutdown, attempt %d: %s", attempt, reason)
+                answer = {"attempt": attempt, "error": reason}
                 note(self._ledger, "controlled shutdown answered", **answer)
                 continue
             self._note_remaining(attempt, remaining)
@@ -62,7 +71,10 @@ class ControlledShutdown:
 
     async def _ask(self, epoch: int) -> list[TopicPartition]:
         body = messages.encode_registration(self._config.broker_id, epoch)
-        answer = await self._controller.call(messages.CONTROLLED_SHUTDOWN, body, _CALL_TIMEOUT_MS)
+        async with asyncio.timeout(_CALL_TIMEOUT_MS / 1000):  # this broker may be the controller
+            answer = await self._controller.call(
+                messages.CONTROLLED_SHUTDOWN, body, _CALL_TIMEOUT_MS
+            )
         return messages.decode_remaining(answer)
 
     def _note_remaining(self, attempt: int, remaining: list[TopicPartition]) -> None:

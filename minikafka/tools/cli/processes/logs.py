@@ -6,6 +6,7 @@ The logs are the files `DIR/logs/NAME.log`. Each process appends its output to i
 from __future__ import annotations
 
 import heapq
+import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,8 @@ class ProcessLog:
         except FileNotFoundError:
             return
         with stream:
+            if stream.seek(0, os.SEEK_END) < self.offset:  # logrotate has emptied the file
+                self.offset = 0
             stream.seek(self.offset)
             for data in stream:
                 if not data.endswith(b"\n"):

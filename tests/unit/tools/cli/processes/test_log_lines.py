@@ -58,7 +58,8 @@ def test_json_record_has_its_fields_and_is_one_line() -> None:
     }
     formatter.broker_id = 7
     line = formatter.format(made)
-    assert line.isascii() and line.isprintable()
+    assert line.isascii()
+    assert line.isprintable()
     assert json.loads(line)["broker"] == 7
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -110,6 +111,8 @@ def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
         lambda: write(directory, "broker-1", "ished\n", "new\n"),
         lambda: directory.write(ClusterRecord((*BROKERS, three), "127.0.0.1:1")),
         lambda: write(directory, "broker-3", "third\n"),
+        lambda: os.truncate(directory.logs / "broker-1.log", 0),  # by logrotate
+        lambda: write(directory, "broker-1", "fourth\n"),
     ]
 
     class Clock:
@@ -125,6 +128,7 @@ def test_logs_with_option_follow_prints_complete_lines_also_of_added_brokers(
         "broker-1 | unfinished",
         "broker-1 | new",
         "broker-3 | third",
+        "broker-1 | fourth",
     ]
 
 
