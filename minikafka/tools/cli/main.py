@@ -48,6 +48,7 @@ _COMMANDS: Final = {
     "zookeeper": Entry(
         "foreground.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
+    "generate": Entry("generate", "Print files for systemd, Docker, logrotate and Prometheus."),
     "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
     "topics": Entry("topics", "Create, list, describe, alter and delete topics."),
     "reassign": Entry("reassign.reassign", "Move partitions to other brokers."),
@@ -86,6 +87,7 @@ _GROUPS: Final = (
     "plan",
     "pipeline",
     "zk",
+    "generate",
 )
 """The commands that have subcommands."""
 
