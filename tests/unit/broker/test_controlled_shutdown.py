@@ -36,7 +36,9 @@ async def test_controlled_shutdown_ends_when_the_controller_never_answers(
     monkeypatch.setattr(controlled_shutdown, "_CALL_TIMEOUT_MS", 10)
     short = config(**{"retry.backoff.ms": 1, "max.retries": 2})
     controller, ledger = SilentController(), RecordingLedger()
-    shutdown = ControlledShutdown(short, SystemClock(), cast("ControllerClient", controller), ledger)
+    shutdown = ControlledShutdown(
+        short, SystemClock(), cast("ControllerClient", controller), ledger
+    )
     await shutdown.run(lambda: 1)
     assert controller.calls == 2
     assert longest_ms(short) == 21

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import click
 
 import minikafka.base.config as configs
-import minikafka.broker.controlled_shutdown as controlled_shutdown
 import minikafka.broker.ledger.writer as ledgers
 import minikafka.tools.cli.foreground.broker_file as broker_files
+import minikafka.tools.cli.generate.stop_time as stop_times
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cli.foreground.exit_codes import NO_RESTART, SECOND_SIGNAL
 from minikafka.tools.cli.generate.output import output_option, write
@@ -24,8 +24,6 @@ BROKER: Final = "broker"
 ZOOKEEPER: Final = "zookeeper"
 CONFIG: Final = "/etc/minikafka/broker.toml"
 STATE: Final = "/var/lib/minikafka"
-_REST_OF_STOP_S: Final = 60
-"""Time for a stop apart from the attempts to hand over leaderships: the logs are flushed and closed."""
 _LOG_DIR: Final = f"{STATE}/broker"
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
 _HOMES: Final = ("/home", "/root", "/run/user")
@@ -44,7 +42,6 @@ After=network-online.target{after}
 [Service]
 Type=notify
 User={user}
-Group={user}
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
@@ -149,14 +146,14 @@ def _broker(config: str) -> Service:
     for directory in found.log_dirs:
         if not os.path.isabs(directory):
             raise ConfigError(f"{path}: log.dirs: {directory} must be absolute for a service")
-    move_s = -(-controlled_shutdown.longest_ms(found) // 1000)
-    reason = f"Up to {move_s} s to hand over leaderships (controlled.shutdown.*), {_REST_OF_STOP_S} s for the rest."
+    handover = f"Up to {stop_times.handover_s(found)} s to hand over leaderships"
+    reason = f"{handover} (controlled.shutdown.*), {stop_times.REST_S} s for the rest."
     return Service(
         BROKER,
         ["broker", "--config", str(path)],
         [*found.log_dirs, ledgers.directory_of(found.log_dirs[0])],
         [str(path)],
-        move_s + _REST_OF_STOP_S,
+        stop_times.stop_s(found),
         reason,
     )
 
@@ -171,7 +168,7 @@ def _zookeeper(config: str | None, data: str, host: str | None, port: int | None
         ["zookeeper", "--data", directory, *address, *more],
         [directory],
         keys,
-        _REST_OF_STOP_S,
+        stop_times.REST_S,
         "The log is flushed and closed.",
     )
 

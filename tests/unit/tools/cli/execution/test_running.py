@@ -24,6 +24,10 @@ from minikafka.tools.cli.main import commands
 WITHOUT_LIMIT = {
     "broker",
     "check-kafka-data",
+    "generate compose",
+    "generate dockerfile",
+    "generate logrotate",
+    "generate systemd",
     "init-secret",
     "logs",
     "pipeline package",
