@@ -268,7 +268,7 @@ async def refusal(files: Path, mode: str, id_: int, zookeeper: str, log_dir: Pat
     text = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in lines.items())
     file.write_text(f"[broker]\n{text}\n")
     ended = await call("broker", "--config", str(file))
-    assert ended.code == 1, ended
+    assert ended.code == 2, ended
     error = ended.err.splitlines()[-1]
     start = "belongs to" if "belongs to" in error else "this broker"
     return f"{start}{error.partition(start)[2]}".partition(";")[0].partition(":")[0]

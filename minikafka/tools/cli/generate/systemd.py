@@ -22,7 +22,7 @@ from minikafka.tools.cli.terminal.echo import echo
 
 BROKER: Final = "broker"
 ZOOKEEPER: Final = "zookeeper"
-CONFIG: Final = "/etc/minikafka/broker.toml"
+CONFIG: Final = "/etc/minikafka/server.properties"
 STATE: Final = "/var/lib/minikafka"
 _LOG_DIR: Final = f"{STATE}/broker"
 _TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108 - nothing is written there
@@ -152,10 +152,15 @@ def _broker(config: str) -> Service:
         BROKER,
         ["broker", "--config", str(path)],
         [*found.log_dirs, ledgers.directory_of(found.log_dirs[0])],
-        [str(path)],
+        [str(path), *_secret_beside(path)],
         stop_times.stop_s(found),
         reason,
     )
+
+
+def _secret_beside(path: Path) -> list[str]:
+    """Return the file with the secret that Kafka's own file has beside it."""
+    return [str(path.with_name(broker_files.OWN_FILE))] if path.suffix == ".properties" else []
 
 
 def _zookeeper(config: str | None, data: str, host: str | None, port: int | None) -> Service:

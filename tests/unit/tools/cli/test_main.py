@@ -134,7 +134,6 @@ def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
             "latin.toml: line 2 is not UTF-8 text; name a cluster.toml",
         ),
         (["up", "--config", "wrong.toml"], "wrong.toml: "),
-        (["broker", "--config", "empty.toml"], "empty.toml: "),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -147,7 +146,6 @@ def test_failure_prints_one_line_and_exits_with_code_1(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.toml").write_text("[broker]\nlog.segment.byts = 1\n")
-    (tmp_path / "empty.toml").write_text("")
     (tmp_path / "latin.toml").write_bytes(b"[cluster]\ndata = '\xe4'\n")
     assert call(monkeypatch, *arguments) == 1
     error = capsys.readouterr().err
@@ -155,6 +153,15 @@ def test_failure_prints_one_line_and_exits_with_code_1(
     assert expected in error
     assert "Errno" not in error
     assert error.count("\n") == 1
+
+
+def test_broker_with_a_wrong_configuration_ends_with_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.toml").write_text("")
+    assert call(monkeypatch, "broker", "--config", "empty.toml") == 2
+    assert capsys.readouterr().err.startswith("minikafka: empty.toml: broker.id is required")
 
 
 HEAVY = {
