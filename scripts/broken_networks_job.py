@@ -40,8 +40,8 @@ from support.hosts.spread import (
 TOPIC = "t"
 HOLD_SECONDS = 25.0
 """Time for which a fault lasts: longer than all stated times."""
-RESUMED_SECONDS = (1.5 * LAG_MS + SESSION_MS) / 1000 + 10
-"""Stated time after which acks=all goes on, with the pauses and requests of the client."""
+RESUMED_SECONDS = max(1.5 * LAG_MS, SESSION_MS + 5_000) / 1000 + 6
+"""Stated time after which acks=all goes on (docs/damage.md), and one request of the client that gets no answer."""
 WHOLE_SECONDS = 2 * LAG_MS / 1000 + 20
 """Stated time after which all replicas are in sync when the network works again."""
 STEP_SECONDS = 60.0

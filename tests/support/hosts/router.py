@@ -22,7 +22,6 @@ import time
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-DEVICE: Final = "mkt0"
 MTU: Final = 1500
 _TUNSETIFF: Final = 0x400454CA
 _TUN_WITHOUT_HEADER: Final = 0x0001 | 0x1000
@@ -40,6 +39,9 @@ class Way(NamedTuple):
 
 def open_tun(namespace: str, address: str) -> int:
     """Make the device of a host with its address, and return the descriptor that gives its packets."""
+    device = (
+        "mkt" + address.split(".")[2]
+    )  # several networks have a device in the namespace of this process
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     if namespace != "-":
@@ -48,10 +50,10 @@ def open_tun(namespace: str, address: str) -> int:
             raise OSError(ctypes.get_errno(), f"no way into namespace {namespace}")
         os.close(there)
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", DEVICE.encode(), _TUN_WITHOUT_HEADER))
+    fcntl.ioctl(tun, _TUNSETIFF, struct.pack("16sH22x", device.encode(), _TUN_WITHOUT_HEADER))
     for command in (
-        f"address add {address}/24 dev {DEVICE}",
-        f"link set {DEVICE} mtu {MTU} up",
+        f"address add {address}/24 dev {device}",
+        f"link set {device} mtu {MTU} up",
         "link set lo up",
     ):
         subprocess.run(["ip", *command.split()], check=True)
