@@ -70,12 +70,11 @@ def replace(network: Network, name: str) -> None:
     """Cut the power of a machine, and put a new one with empty disks in its place."""
     names = (network[name].root / "etc/hosts").read_text()
     network[name].cut_power(silent=True)
-    [unavailable, wait] = blocks("Replacing a dead machine")
-    assert run(network, unavailable) == ""
     network[name].install(names)
     network[name].boot()
     run_on(network, [name], blocks("ZooKeeper")[0])
     install_broker(network, name)
+    [wait] = blocks("Replacing a dead machine")
     run(network, wait)
 
 

@@ -290,7 +290,7 @@ def test_broker_refuses_to_start_while_another_has_its_id() -> None:
             path, other = layout.broker_path(7), cluster.ensemble.open_session()
             cluster.storages[7] = MemoryStorage()
             cluster.ensemble.put(path, b"{}", owner=other)
-            with pytest.raises(ConfigError, match=r"broker\.id=7"):
+            with pytest.raises(ConfigError, match=r"broker\.id = 7 is used"):
                 await cluster.start(7)
             assert cluster.ensemble.nodes[path].owner == other
 

@@ -22,6 +22,7 @@ from minikafka.broker.modes.controller.fenced_writes import ControllerConfigWrit
 from minikafka.broker.modes.controller.isr_store import ZooKeeperIsrs
 from minikafka.broker.modes.controller.lifecycle import ZooKeeperLifecycle
 from minikafka.broker.modes.controller.lost_connections import LostConnections
+from minikafka.broker.modes.controller.lost_disk import wait_until_in_no_isr
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.controller.topic_store import ZooKeeperTopics
@@ -73,7 +74,10 @@ class ControllerMode:
         await coordination.claim(self.zookeeper, coordination.CONTROLLER)
         await coordination.ensure_parents(self.zookeeper)
         connect = self._config.zookeeper_connect
-        return await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16), connect)
+        found = await ids.cluster_id(self.zookeeper, lambda: self._rng.bytes(16), connect)
+        if known is None:
+            await wait_until_in_no_isr(self.zookeeper, self._config.broker_id, self._clock)
+        return found
 
     def capabilities(self, control_plane: ControlPlane, ledger: Ledger, gate: Gate) -> Capabilities:
         session, clock, tasks = self.zookeeper, self._clock, self._tasks

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
 
 from minikafka.base.errors import (
     Closed,
@@ -19,8 +19,8 @@ from minikafka.base.errors import (
     OutcomeUnknown,
     StaleSession,
 )
-from minikafka.base.model import Broker
-from minikafka.base.ports import SessionState
+from minikafka.base.model import Broker, BrokerId
+from minikafka.base.ports import Clock, SessionState, ZooKeeper
 from minikafka.broker.clock_offsets import WARN_MS
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.modes.zookeeper.ports import Ports
@@ -80,15 +80,14 @@ class Registration:
             try:
                 epoch = await self._create_or_find(generation)
                 if epoch is None and not waited:
-                    waited = await self._wait_until_gone()
+                    waited = await wait_until_gone(
+                        self._zookeeper, self._broker.id, self._clock, self._directory
+                    )
                     continue
             except (NotConnected, OutcomeUnknown, StaleSession):
                 continue
             if epoch is None:
-                raise ConfigError(
-                    f"broker.id = {self._broker.id} is used by another broker, {await self._other()}: "
-                    "stop that broker, or set another broker.id here"
-                )
+                await refuse_second(self._zookeeper, self._broker.id, self._directory)
             self._registered(epoch)
             return
 
@@ -126,25 +125,6 @@ class Registration:
                 logger.info("registration of the former session not deleted: %s", error)
         return None
 
-    async def _other(self) -> str:
-        """Return the addresses of the broker that has registered this id, as text."""
-        own_id = self._broker.id
-        with suppress(CoordinationError):
-            found = await registrations.read(self._zookeeper, [own_id], Faults(), self._directory)
-            if other := found.get(own_id):
-                return ", ".join(map(str, other.endpoints))
-        return "whose registration is not readable"
-
-    async def _wait_until_gone(self) -> bool:
-        """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
-        longest_ms = self._zookeeper.session_timeout_ms + _MORE_THAN_A_SESSION_MS
-        deadline = self._clock.now() + longest_ms
-        while self._clock.now() < deadline:
-            if await registrations.stat(self._zookeeper, self._broker.id, self._directory) is None:
-                return False
-            await self._clock.sleep(_POLL_MS)
-        return True
-
     def _registered(self, epoch: int) -> None:
         session_id = self._zookeeper.session_id
         self._former_sessions.add(session_id)
@@ -152,6 +132,33 @@ class Registration:
         logger.info("registered broker %d, epoch %d", self._broker.id, epoch)
         fact = {"fact": "registered", "broker_epoch": epoch, "session": f"{session_id:#x}"}
         self._ledger.record(BROKER, "", fact)
+
+
+async def refuse_second(
+    zookeeper: ZooKeeper, broker_id: BrokerId, directory: str = layout.BROKER_IDS
+) -> NoReturn:
+    """Raise ConfigError that names the addresses of the other broker that has registered this id."""
+    other = "whose registration is not readable"
+    with suppress(CoordinationError):
+        found = await registrations.read(zookeeper, [broker_id], Faults(), directory)
+        if broker_id in found:
+            other = ", ".join(map(str, found[broker_id].endpoints))
+    raise ConfigError(
+        f"broker.id = {broker_id} is used by another broker, {other}: "
+        "stop that broker, or set another broker.id here"
+    )
+
+
+async def wait_until_gone(
+    zookeeper: ZooKeeper, broker_id: BrokerId, clock: Clock, directory: str = layout.BROKER_IDS
+) -> bool:
+    """Wait for the session that registered this broker id to expire; return True if the wait timed out."""
+    deadline = clock.now() + zookeeper.session_timeout_ms + _MORE_THAN_A_SESSION_MS
+    while clock.now() < deadline:
+        if await registrations.stat(zookeeper, broker_id, directory) is None:
+            return False
+        await clock.sleep(_POLL_MS)
+    return True
 
 
 def _compare_clocks(own_ms: int, zookeeper_ms: int) -> None:
