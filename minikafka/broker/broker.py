@@ -10,19 +10,19 @@ moves its leaderships to other brokers before it leaves the cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint, not_opened
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
-from minikafka.base.model import NO_EPOCH, TopicPartition
 from minikafka.base.model import Broker as BrokerInfo
-from minikafka.base.names import GROUP_TOPIC, TRANSACTION_TOPIC
+from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call, Listener
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -49,6 +49,7 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.ledger.pages import Page, Wanted, read_page
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
@@ -65,11 +66,11 @@ from minikafka.broker.replicas.orders import ReplicaOrders
 from minikafka.broker.reports.certificates import CertificateReport
 from minikafka.broker.reports.controller_gauges import register_controller_gauges
 from minikafka.broker.reports.gauges import register_gauges
+from minikafka.broker.reports.group_report import group_report, skipped_batches
 from minikafka.broker.reports.leader_ends import LeaderEnds
 from minikafka.broker.reports.links import Links
 from minikafka.broker.reports.partition_report import (
     group_asked,
-    leaders_of,
     metadata_of,
     partition_asked,
     replica_of,
@@ -376,6 +377,7 @@ class BrokerServer:
             requests=self.requests,
             quotas=self.quotas,
             pauses=self.admin.pauses,
+            reports=self,
         )
 
     # ---- start
@@ -466,7 +468,7 @@ class BrokerServer:
         if call.method in self._reports:
             return self._reports[call.method](call.body)
         if call.method == messages.PLAN:
-            return {"lines": await self.capabilities.diagnostics.plan(call.body)}
+            return {"lines": await self.plan(call.body)}
         if call.method == messages.RECONFIGURE:
             changes = self.config_updates.file_changed(messages.decode_settings(call.body))
             return messages.encode_changes(changes)
@@ -494,12 +496,22 @@ class BrokerServer:
 
     def describe(self) -> dict[str, Any]:
         """Return the report of this broker for `minikafka status`."""
+        rows = sorted(self.replica_rows(), key=itemgetter("topic", "partition"))
+        return {**self.summary(), "replicas": rows}
+
+    def replica_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the state of each replica on this broker, in any order."""
+        return rows_of(self.replicas, self.cleaner.report)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the report of this broker without its replicas."""
         diagnostics = self.capabilities.diagnostics
         epoch = diagnostics.epoch if diagnostics.is_active else self.capabilities.roles.epoch
         return {
             "broker_id": self.config.broker_id,
             "broker_epoch": self.info.epoch,
             "coordination": self.config.minikafka_coordination,
+            "zookeeper": self.config.zookeeper_connect,
             "controller_id": self.capabilities.administration.controller_id,
             "controller_epoch": epoch,
             "is_controller": diagnostics.is_active,
@@ -513,26 +525,21 @@ class BrokerServer:
             "links": self.links.report(),
             "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
             "metrics": self.metrics.totals(),
-            "replicas": rows_of(self.replicas, self.cleaner.report),
         }
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what an operation would cause, as lines for `minikafka plan`. Raises KafkaError."""
+        return await self.capabilities.diagnostics.plan(question)
+
+    def ledger_page(self, position: str, wanted: Wanted) -> Generator[None, None, Page]:
+        """Return a page of the ledger of this broker for `minikafka trace` and `why`, in steps."""
+        self.ledger.flush()
+        return read_page(self.ledger.storage, self.ledger.directory, position, wanted)
 
     def explain_group(self, group: str) -> dict[str, Any]:
-        """Return what this broker knows about a consumer group for `minikafka why --group`.
-
-        `time` is the clock to which the other times in the answer belong. `leader_epoch`: that of the broker's replica
-        of the group's partition, which shows the newest of several brokers that coordinate the group.
-        """
-        answer = self.groups.explain(group)
-        leaders = leaders_of(self.metadata, answer["group"])
-        skipped = self.groups.skipped(answer["partition"])
-        home = self.replicas.partition(TopicPartition(GROUP_TOPIC, answer["partition"]))
-        return {
-            **answer,
-            "time": self.clock.wall_ms(),
-            "leaders": leaders,
-            "leader_epoch": NO_EPOCH if home is None else home.leader_epoch,
-            "skipped_batches": skipped,
-        }
+        """Return what this broker knows about a consumer group for `minikafka why --group`."""
+        now = self.clock.wall_ms()
+        return group_report(self.groups, self.replicas, self.metadata, group, now)
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
         """Return the report of one partition for `minikafka why`."""
@@ -553,19 +560,13 @@ class BrokerServer:
                 self.clock.wall_ms(),
             ),
             "transactions": transactions_with(self.transactions.context, tp),
-            "skipped_batches": self._skipped_batches(tp),
+            "skipped_batches": skipped_batches(self.groups, self.transactions, tp),
             "metadata": metadata_of(self.metadata, tp),
             "settings": settings_of(self.replicas, self.config, tp),
             "controller": self.capabilities.diagnostics.view(tp),
             "held_at": self.gate.waiting,
             "backlog": self.capabilities.diagnostics.backlog(),
         }
-
-    def _skipped_batches(self, tp: TopicPartition) -> list[dict[str, Any]]:
-        """Return the corrupt batches of a partition that its coordinator has skipped."""
-        if tp.topic == GROUP_TOPIC:
-            return self.groups.skipped(tp.partition)
-        return self.transactions.skipped(tp.partition) if tp.topic == TRANSACTION_TOPIC else []
 
     # ---- stop
 

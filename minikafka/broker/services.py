@@ -5,13 +5,13 @@ Invariant: a handler accesses the broker only through `Services`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from minikafka.base.config import BrokerConfig
-from minikafka.base.model import BrokerId
+from minikafka.base.model import BrokerId, TopicPartition
 from minikafka.base.ports import Clock, ControlPlane, Link, Rng
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.capabilities import AclStore, Administration
@@ -23,11 +23,34 @@ from minikafka.broker.coordinators.group_host import GroupHost
 from minikafka.broker.coordinators.markers import MarkerAppends
 from minikafka.broker.coordinators.transaction_host import ProducerIds, TransactionHost
 from minikafka.broker.coordinators.verification import TransactionVerifier
+from minikafka.broker.ledger.pages import Page, Wanted
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.turns import Pauses
+
+
+class Reports(Protocol):
+    """What the broker tells about itself. All results can be encoded as JSON, except the pages of the ledger."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the state of the broker without its replicas."""
+
+    def replica_rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the state of each replica on this broker, in any order."""
+
+    def explain(self, tp: TopicPartition) -> dict[str, Any]:
+        """Return what the broker knows about a partition."""
+
+    def explain_group(self, group: str) -> dict[str, Any]:
+        """Return what the broker knows about a consumer group."""
+
+    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return what an operation would cause (see `Diagnostics.plan`). Raises KafkaError."""
+
+    def ledger_page(self, position: str, wanted: Wanted) -> Generator[None, None, Page]:
+        """Return a page of the ledger (see `read_page`), in steps. Raises ValueError and StorageFailed."""
 
 
 @dataclass(slots=True)
@@ -56,6 +79,7 @@ class Services:
     requests: RequestMetrics
     quotas: BrokerQuotas
     pauses: Pauses
+    reports: Reports
 
 
 Entity: TypeAlias = Any

@@ -23,6 +23,7 @@ from minikafka.client import consumer
 from minikafka.client.administration.acl_admin import AclAdmin
 from minikafka.client.administration.admin import API_TIMEOUT_MS, Admin, NewTopic
 from minikafka.client.administration.group_admin import GroupAdmin
+from minikafka.client.administration.inspection import Inspection
 from minikafka.client.administration.quota_admin import QuotaRequests
 from minikafka.client.administration.results import Outcome
 from minikafka.client.administration.scram_admin import ScramAdmin
@@ -140,6 +141,7 @@ class Client:
         )
         self.acls = AclAdmin(self._network, self._metadata, api_retries, request_timeout_ms)
         self.users = ScramAdmin(self._network, self._metadata, api_retries, request_timeout_ms)
+        self.inspection = Inspection(self._network)
         self.quotas = QuotaRequests(self._network, self._metadata, api_retries, request_timeout_ms)
         self.log_offsets = LogOffsets(
             self._network, self._metadata, api_retries, request_timeout_ms, self._isolation_level

@@ -58,9 +58,11 @@ VERSIONS: Final = {
     versions.DESCRIBE_PRODUCERS: 0,
     versions.DESCRIBE_TRANSACTIONS: 0,
     versions.LIST_TRANSACTIONS: 1,
+    versions.API_VERSIONS: 0,
+    versions.INSPECT_BROKER: 0,
 }
 """API version of each request that the client sends; minikafka and Kafka 3.3 to 4.x serve them all, except that
-ListTransactions 1 came with Kafka 3.8."""
+ListTransactions 1 came with Kafka 3.8, and that only minikafka has InspectBroker."""
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 """Kafka's `socket.connection.setup.timeout.ms`."""

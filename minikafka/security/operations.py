@@ -123,6 +123,7 @@ NEEDS: Final = (
     Need("DescribeLogDirs", DESCRIBE, CLUSTER, "the request"),
     Need("AlterReplicaLogDirs", ALTER, CLUSTER, "the request"),
     Need("ElectLeaders", ALTER, CLUSTER, "the request"),
+    Need("InspectBroker", DESCRIBE, CLUSTER, "the request, also for topics and groups"),
     Need("AlterPartitionReassignments", ALTER, CLUSTER, "the request"),
     Need("ListPartitionReassignments", DESCRIBE, CLUSTER, "the request"),
     Need("UpdateFeatures", ALTER, CLUSTER, "the request"),

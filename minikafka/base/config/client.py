@@ -100,6 +100,16 @@ _OF_LIBRDKAFKA: Final = {
 """Keys of librdkafka, with the key of Kafka's Java clients that has the same purpose."""
 
 
+def is_of_security(name: str) -> bool:
+    """True for a key that `client_config` does not ignore."""
+    return name in KEYS or name in _REFUSED or name.lower().startswith(_SECURITY_PREFIXES)
+
+
+def is_secret(name: str) -> bool:
+    """True for a key whose value nobody else may see."""
+    return name in KEYS and KEYS[name].sensitive
+
+
 def client_config(entries: Iterable[Property]) -> ClientConfig:
     """Return the configuration that the entries of a properties file describe. Raises ConfigError, with the line."""
     values: dict[str, Any] = {}

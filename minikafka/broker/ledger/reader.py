@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from minikafka.broker.ledger.alignment import aligned
 from minikafka.broker.ledger.forms import EVERY, misfit
+from minikafka.broker.ledger.pages import Wanted
 from minikafka.broker.ledger.record import (
     ANSWER,
     DECISION,
@@ -45,7 +46,12 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
     `mentioning`: name of a topic. If given, a line of a kind in `_ABOUT_PARTITIONS` is returned only if the
     line names the topic.
     """
-    mentions = _mentions(mentioning)
+    return _lines_in(directory, about_topic(mentioning))
+
+
+def about_topic(topic: str) -> Wanted:
+    """Return the test for the lines that `read` returns for a topic; for all lines if it is ""."""
+    mentions = _mentions(topic)
 
     def is_wanted(text: bytes) -> bool:
         return (
@@ -54,20 +60,25 @@ def read(directory: str | Path, mentioning: str = "") -> list[Line]:
             or any(mention in text for mention in mentions)
         )
 
-    return _lines_in(directory, is_wanted)
+    return is_wanted
 
 
-def read_group(directories: Iterable[str | Path], group: str) -> list[Line]:
-    """Return the lines about a consumer group in the ledgers of several brokers, merged (see `merged`)."""
+def about_group(group: str) -> Wanted:
+    """Return the test for the lines about a consumer group."""
     name = f'"group":{json.dumps(group)}'.encode()
 
     def is_wanted(text: bytes) -> bool:
         return name in text and _ABOUT_GROUP in text
 
-    return merged([_lines_in(directory, is_wanted) for directory in directories])
+    return is_wanted
 
 
-def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list[Line]:
+def read_group(directories: Iterable[str | Path], group: str) -> list[Line]:
+    """Return the lines about a consumer group in the ledgers of several brokers, merged (see `merged`)."""
+    return merged([_lines_in(directory, about_group(group)) for directory in directories])
+
+
+def _lines_in(directory: str | Path, is_wanted: Wanted) -> list[Line]:
     """Return the lines of one broker's ledger directory for which `is_wanted` is true, in order of writing."""
     folder = Path(directory)
     if not folder.is_dir():
@@ -79,7 +90,7 @@ def _lines_in(directory: str | Path, is_wanted: Callable[[bytes], bool]) -> list
             data = path.read_bytes()
         except FileNotFoundError:  # the writer removed this file after the listing
             continue
-        lines += _parsed_lines(filter(is_wanted, data.splitlines()))
+        lines += parsed_lines(filter(is_wanted, data.splitlines()))
     return lines
 
 
@@ -91,7 +102,8 @@ def _mentions(topic: str) -> tuple[bytes, ...]:
     return tuple(f"{a}{topic}{b}".encode() for a, b in ('""', "//", '/"')) if topic else ()
 
 
-def _parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
+def parsed_lines(texts: Iterable[bytes]) -> Iterator[Line]:
+    """Yield the lines that are whole: valid JSON that fits the form of its kind."""
     for text in texts:
         try:
             line = json.loads(text)  # `parse_json` is slower, and ledgers are long

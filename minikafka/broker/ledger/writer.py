@@ -63,8 +63,8 @@ class LedgerWriter:
     def __init__(self, storage: Storage, directory: str, broker_id: BrokerId, clock: Clock) -> None:
         self.lost = 0
         """Number of unwritten lines that no `lost` line has reported yet."""
-        self._storage = storage
-        self._directory = directory
+        self.storage = storage
+        self.directory = directory
         self._broker_id = broker_id
         self._clock = clock
         self._n = 0
@@ -118,16 +118,16 @@ class LedgerWriter:
 
         The first call after the start opens the newest file.
         """
-        self._storage.make_directories(self._directory, sync=False)
+        self.storage.make_directories(self.directory, sync=False)
         self._number = self._number or max(self._numbers(), default=1)
-        path = f"{self._directory}/{file_name(self._number)}"
-        file = self._storage.open(path, create=True)
+        path = f"{self.directory}/{file_name(self._number)}"
+        file = self.storage.open(path, create=True)
         self._continue_after(file)
         self._file = file
         return file
 
     def _numbers(self) -> list[int]:
-        found = map(number_of, self._storage.names(self._directory))
+        found = map(number_of, self.storage.names(self.directory))
         return sorted(number for number in found if number is not None)
 
     def _continue_after(self, file: File) -> None:
@@ -184,12 +184,12 @@ class LedgerWriter:
         self._number += 1
         file = self._open_file()
         for number in self._numbers()[:-FILES_MAX]:
-            self._storage.remove(f"{self._directory}/{file_name(number)}")
+            self.storage.remove(f"{self.directory}/{file_name(number)}")
         return file
 
     def _fail(self, failure: StorageFailed) -> None:
         if not self._is_broken:
-            logger.warning("the ledger in %s cannot be written: %s", self._directory, failure)
+            logger.warning("the ledger in %s cannot be written: %s", self.directory, failure)
         self._is_broken = True
 
     def _count_lost(self, count: int, reason: str) -> None:

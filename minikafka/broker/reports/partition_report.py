@@ -6,7 +6,7 @@ up are given as ages in milliseconds, by this broker's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
@@ -107,14 +107,14 @@ def _throttles(partition: Partition) -> dict[str, int]:
     return {f"{role}.replication.throttled.rate": throttle.limit}
 
 
-def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[str, Any]]:
-    """Return a dictionary for each replica that this broker hosts (B1, B2).
+def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> Iterator[dict[str, Any]]:
+    """Yield a dictionary for each replica that this broker hosts, in any order (B1, B2).
 
     A dictionary has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
     `opening` has the members of the ISR for which an opening leader waits; it is None for every other replica.
     """
-    return [
-        {
+    for tp, partition in [*replicas.partitions.items()]:
+        yield {
             "topic": tp.topic,
             "partition": tp.partition,
             "role": _role(partition),
@@ -135,8 +135,6 @@ def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> list[dict[
             "directory": partition.log.directory,
             "compaction": compaction_of(partition),
         }
-        for tp, partition in sorted(replicas.partitions.items())
-    ]
 
 
 def _open_transactions(partition: Partition, wall_ms: int) -> list[dict[str, int]]:

@@ -94,15 +94,16 @@ class Admin:
         return cluster
 
     async def describe(
-        self, names: Iterable[str] | None = None
+        self, names: Iterable[str] | None = None, *, retries: bool = True
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
         """Return the cluster and these topics (None: all topics), sorted by name, from the metadata of one broker.
 
         This works without a controller, because any broker may answer. Unknown topics are left out. Raises KafkaError,
-        also if the client lacks the right to describe one of `names`.
+        also if the client lacks the right to describe one of `names`, and without `retries` OSError.
         """
         wanted = None if names is None else several(str, names)
-        cluster, topics = await self._retries(lambda: self._metadata.describe(wanted))
+        attempt = partial(self._metadata.describe, wanted)
+        cluster, topics = await (self._retries(attempt) if retries else attempt())
         for info, error in topics:
             if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise KafkaError(error, f"{info.name}: no ACL lets the client describe this topic")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from minikafka.kafka.messages.own import OWN_REQUESTS, OWN_RESPONSES
 from minikafka.kafka.messages.records import RECORDS
 from minikafka.kafka.messages.requests import REQUESTS
 from minikafka.kafka.messages.responses import RESPONSES
@@ -112,13 +113,13 @@ class Message:
 @cache
 def request(api: int) -> Message:
     """Return the request of an API that brokers serve."""
-    return _message(REQUESTS[api])
+    return _message(OWN_REQUESTS.get(api) or REQUESTS[api])
 
 
 @cache
 def response(api: int) -> Message:
     """Return the response of an API that brokers serve."""
-    return _message(RESPONSES[api])
+    return _message(OWN_RESPONSES.get(api) or RESPONSES[api])
 
 
 @cache

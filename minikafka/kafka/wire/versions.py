@@ -60,6 +60,7 @@ DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
+INSPECT_BROKER: Final = 27755
 
 SERVED: Final[dict[int, tuple[int, int]]] = {
     PRODUCE: (0, 11),
@@ -115,6 +116,7 @@ SERVED: Final[dict[int, tuple[int, int]]] = {
     DESCRIBE_PRODUCERS: (0, 0),
     DESCRIBE_TRANSACTIONS: (0, 0),
     LIST_TRANSACTIONS: (0, 1),
+    INSPECT_BROKER: (0, 0),
 }
 """API key → (lowest, highest) version. Produce 0–2 are advertised but refused. Without them in the ApiVersions
 response, older librdkafka sends its batches uncompressed instead of with gzip, snappy or lz4 (KAFKA-18659)."""
@@ -183,7 +185,10 @@ NAMES: Final[dict[int, str]] = {
     DESCRIBE_PRODUCERS: "DescribeProducers",
     DESCRIBE_TRANSACTIONS: "DescribeTransactions",
     LIST_TRANSACTIONS: "ListTransactions",
+    INSPECT_BROKER: "InspectBroker",
 }
+OWN: Final = frozenset({INSPECT_BROKER})
+"""The APIs that Kafka does not have. Their keys, the letters "mk", are far above Kafka's."""
 
 
 def is_served(api: int, version: int) -> bool:

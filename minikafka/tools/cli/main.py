@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 import click
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.printable import printable
+from minikafka.tools.cli.arguments import completion, profiles
 from minikafka.tools.cli.processes.log_lines import escape_warnings
 from minikafka.tools.cli.terminal.command_group import Entry, LazyGroup, nearest
 from minikafka.tools.cli.terminal.echo import escape_unencodable
@@ -92,8 +93,21 @@ _GROUPS: Final = (
 """The commands that have subcommands."""
 
 
+_ON_THIS_MACHINE: Final = ("broker", "zookeeper", "init-secret", "check-kafka-data", "zk")
+"""The commands that use no cluster, but a server or files of this machine."""
+
+
 class _Commands(LazyGroup):
     """The group of all commands, which suggests subcommands too."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names. Refuse `--cluster` for a command without a cluster."""
+        if args[0] in _ON_THIS_MACHINE and profiles.name_in_option(ctx) is not None:
+            text = f"`minikafka {args[0]}` runs on this machine, and --cluster names a cluster elsewhere"
+            raise click.UsageError(f"{text}: leave it out", ctx)
+        return super().resolve_command(ctx, args)
 
     def suggestions(self, ctx: click.Context, name: str) -> list[str]:
         """Return commands similar to `name`; if there are none, return similar subcommands."""
@@ -108,11 +122,23 @@ class _Commands(LazyGroup):
         return below
 
 
+def _profiles(context: click.Context, option: click.Parameter, incomplete: str) -> list[Any]:
+    return completion.clusters(context, option, incomplete)  # a broker must not load this module
+
+
 @click.group(
     cls=_Commands,
     table=_COMMANDS,
     package="minikafka.tools.cli",
     context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--cluster",
+    metavar="NAME",
+    expose_value=False,
+    callback=profiles.remember_name,
+    shell_complete=_profiles,
+    help="Use the cluster of this name in ~/.config/minikafka/config.toml (default: MINIKAFKA_CLUSTER).",
 )
 @click.version_option(None, "-V", "--version", package_name="minikafka")
 def commands() -> None:

@@ -13,7 +13,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock, Rng
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.explain.finding import leaves
-from minikafka.tools.explain.gather import Sources, gather
+from minikafka.tools.explain.gather import LocalSources, gather
 from minikafka.tools.explain.why import explain
 
 SHOWN_MAX: Final = 3
@@ -24,13 +24,13 @@ async def why_partition_waits(
     found: LocalCluster, tp: TopicPartition, clock: Clock, rng: Rng, where: str = ""
 ) -> str:
     """Return why clients, replicas or the controller cannot use the partition; "" if no problem is found."""
-    evidence = await gather(Sources(found, clock, rng, where), tp)
+    evidence = await gather(LocalSources(found, clock, rng, where), tp)
     return joined(leaves(finding for finding in explain(evidence) if finding.is_problem))
 
 
 async def why_cluster_waits(found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> str:
     """Return the root causes of the problems of the whole cluster; "" if no problem is found."""
-    causes = await Sources(found, clock, rng, where).causes()
+    causes = await LocalSources(found, clock, rng, where).causes()
     return joined(cause.sentence for cause in causes)
 
 

@@ -22,6 +22,8 @@ UP: Final = "up"
 SILENT: Final = "silent"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
+UNREACHABLE: Final = "unreachable"
+UNTOLD: Final = "unknown"
 BEING_DELETED: Final = ("ReplicaDeletionStarted", "ReplicaDeletionIneligible")
 """Replica states of replicas that must be deleted but still exist."""
 Answer = Mapping[str, Any]
@@ -29,7 +31,10 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class BrokerEvidence:
-    """One broker. `process`: up, silent, paused or down. `answer`: the answer to the `explain` call, if any."""
+    """One broker. `process`: up, silent, paused or down; elsewhere up, unreachable or unknown.
+
+    `answer`: the answer to the `explain` call, if any.
+    """
 
     id: int
     process: str

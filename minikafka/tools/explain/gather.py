@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import minikafka.tools.cluster.zookeeper.access as zookeeper_access
+import minikafka.tools.explain.nodes as zookeeper_nodes
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import offsets_of
 from minikafka.base.ports import Clock, Rng
 from minikafka.broker.ledger.reader import Line, read_all, read_group
-from minikafka.broker.rpc.messages import EXPLAIN
+from minikafka.broker.rpc.messages import EXPLAIN, PLAN
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS, decode_offsets
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.observation.access import BrokerAccess, inter_broker_access
 from minikafka.tools.cluster.observation.causes import Cause, causes_of
-from minikafka.tools.cluster.observation.sights import RUNS, Sights, look
+from minikafka.tools.cluster.observation.sights import (
+    REFUSED,
+    RUNS,
+    UNREACHABLE,
+    BrokerSight,
+    Sights,
+    look,
+)
+from minikafka.tools.cluster.observation.state import ClusterState
 from minikafka.tools.cluster.processes import is_paused
 from minikafka.tools.cluster.running import RunningProcesses
-from minikafka.tools.cluster.zookeeper.access import access_of_cluster
 from minikafka.tools.explain.evidence import (
     SILENT,
     UP,
@@ -34,25 +45,92 @@ from minikafka.tools.explain.evidence import (
     PartitionEvidence,
     ReplicaFiles,
 )
-from minikafka.tools.explain.nodes import read_nodes
 from minikafka.tools.explain.open_transactions import seems_hanging, still_open
 from minikafka.tools.explain.past import Past
 
 ANSWER_MS: Final = 1_000
 """Time for a broker to answer."""
+PLAN_MS: Final = 60_000
+"""Time for the controller to make a plan."""
+
+Plan: TypeAlias = list[dict[str, Any]]
+"""What an operation would cause, as lines like those of the ledger."""
 
 
-class Sources:
-    """The brokers, ZooKeeper and files of a cluster, read for one explanation. Methods raise ClusterError.
+class Sources(ABC):
+    """The brokers, ZooKeeper and ledgers of a cluster, read for one explanation.
 
-    `where`: the options that name the cluster in commands, with a space in front.
+    Methods raise ClusterError and KafkaError.
+
+    `where`: the options that name the cluster in commands, with a space in front. `place`: where the cluster is, in
+    errors.
     """
 
-    def __init__(self, found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> None:
-        self.found = found
+    def __init__(self, clock: Clock, where: str, place: str) -> None:
         self.clock = clock
-        self._rng = rng
         self.where = where
+        self.place = place
+
+    @abstractmethod
+    def access(self) -> BrokerAccess:
+        """Return how clients connect to the brokers that answer, or to all brokers if none does."""
+
+    @abstractmethod
+    async def ask(self, method: str, body: dict[str, Any]) -> dict[int, Answer]:
+        """Ask all running brokers; return the answers by broker id, without failed calls."""
+
+    @abstractmethod
+    async def plans(self, question: dict[str, Any]) -> dict[int, Plan | Exception]:
+        """Ask all running brokers what an operation would cause; return plans and errors by broker id."""
+
+    @abstractmethod
+    async def sights(self) -> Sights:
+        """Return the condition of every process of the cluster, as the first call found it."""
+
+    @abstractmethod
+    async def state(self) -> ClusterState:
+        """Return the state of every partition, as reported by the brokers that answer."""
+
+    @abstractmethod
+    async def nodes(self, tp: TopicPartition) -> Nodes | None:
+        """Return ZooKeeper's data about the partition; None if they are not known."""
+
+    @abstractmethod
+    async def partition_lines(self, topic: str) -> list[Line]:
+        """Return the ledger lines of all brokers, except lines that name only partitions of other topics."""
+
+    @abstractmethod
+    async def group_lines(self, group: str) -> list[Line]:
+        """Return the lines about a consumer group in the ledgers of all brokers."""
+
+    @abstractmethod
+    def files(self, broker: int, tp: TopicPartition) -> ReplicaFiles | None:
+        """Return what the files of a broker that does not answer tell about its replica; None if they are elsewhere."""
+
+    @abstractmethod
+    def topics(self) -> Iterable[str]:
+        """Return the names of the topics that are known without a question."""
+
+    async def unseen(self) -> list[str]:
+        """Return what could not be seen, as sentences."""
+        return []
+
+    async def causes(self) -> list[Cause]:
+        """Return the root causes of the problems of the whole cluster."""
+        return causes_of(await self.sights(), self.where)
+
+    async def partition(self, tp: TopicPartition) -> PartitionEvidence:
+        """Return the evidence of a partition."""
+        return await gather(self, tp)
+
+
+class LocalSources(Sources):
+    """The sources of a cluster in a data directory of this machine."""
+
+    def __init__(self, found: LocalCluster, clock: Clock, rng: Rng, where: str = "") -> None:
+        super().__init__(clock, where, str(found.directory.path))
+        self.found = found
+        self._rng = rng
         self._sights: Sights | None = None
 
     @cached_property
@@ -61,7 +139,7 @@ class Sources:
         return RunningProcesses(self.found.directory, self.clock).answering_ids(self.found.record)
 
     def access(self) -> BrokerAccess:
-        """Return how clients connect to the brokers that answer, or to all brokers if none does."""
+        """Return how brokers connect to the brokers that answer, or to all brokers if none does."""
         record = self.found.record
         brokers = [record.broker(id_) for id_ in self.answering_ids] or record.brokers
         return inter_broker_access(self.found.directory, brokers, self._rng)
@@ -71,15 +149,23 @@ class Sources:
         answers = await self.found.ask(method, body, ANSWER_MS, self.answering_ids)
         return {id_: found for id_, found in answers.items() if not isinstance(found, Exception)}
 
+    async def plans(self, question: dict[str, Any]) -> dict[int, Plan | Exception]:
+        """Call the control plane of all running brokers for what an operation would cause."""
+        answers = await self.found.ask(PLAN, question, PLAN_MS)
+        return {
+            id_: found if isinstance(found, Exception) else list(found["lines"])
+            for id_, found in answers.items()
+        }
+
     async def sights(self) -> Sights:
         """Return the condition of every process of the cluster, as the first call found it."""
         if self._sights is None:
             self._sights = await look(self.found.directory, self.clock, self._rng)
         return self._sights
 
-    async def causes(self) -> list[Cause]:
-        """Return the root causes of the problems of the whole cluster."""
-        return causes_of(await self.sights(), self.where)
+    async def state(self) -> ClusterState:
+        """Return the state of every partition, as reported by the brokers that answer."""
+        return await self.found.state()
 
     async def nodes(self, tp: TopicPartition) -> Nodes | None:
         """Return ZooKeeper's data about the partition; None at once if the cluster's ZooKeeper is down or paused."""
@@ -87,20 +173,26 @@ class Sources:
         process = RunningProcesses(self.found.directory, self.clock).zookeeper(record)
         if record.runs_zookeeper and (process is None or is_paused(process)):
             return None
-        access = access_of_cluster(self.found.directory, record, self._rng)
-        return await read_nodes(self.found.zookeeper, tp, self.clock, self._rng, access)
+        access = zookeeper_access.access_of_cluster(self.found.directory, record, self._rng)
+        return await zookeeper_nodes.read_nodes(
+            self.found.zookeeper, tp, self.clock, self._rng, access
+        )
 
-    async def partition(self, tp: TopicPartition) -> PartitionEvidence:
-        """Return the evidence of a partition."""
-        return await gather(self, tp)
-
-    def partition_lines(self, topic: str) -> list[Line]:
-        """Return the ledger lines of all brokers, except lines that name only partitions of other topics."""
+    async def partition_lines(self, topic: str) -> list[Line]:
+        """Read the ledger lines of all brokers from files."""
         return read_all(self._ledgers(), topic)
 
-    def group_lines(self, group: str) -> list[Line]:
-        """Return the lines about a consumer group in the ledgers of all brokers."""
+    async def group_lines(self, group: str) -> list[Line]:
+        """Read the lines about a consumer group from the files of all ledgers."""
         return read_group(self._ledgers(), group)
+
+    def files(self, broker: int, tp: TopicPartition) -> ReplicaFiles | None:
+        """Return the high watermark and the log end offset in the files of a replica."""
+        return read_replica_files(self.found.directory.broker_data(broker), tp)
+
+    def topics(self) -> Iterable[str]:
+        """Return the names of the topics in the data directories."""
+        return self.found.directory.topics()
 
     def _ledgers(self) -> list[Path]:
         return [self.found.directory.broker_ledger(b.id) for b in self.found.record.brokers]
@@ -116,18 +208,25 @@ async def gather(sources: Sources, tp: TopicPartition) -> PartitionEvidence:
         # The leader may have answered before the end of a transaction, and its coordinator after it.
         answers = still_open(answers, await sources.ask(EXPLAIN, body))
     brokers, files = {}, {}
-    for broker in sources.found.record.brokers:
-        if (answer := answers.get(broker.id)) is not None:
-            brokers[broker.id] = BrokerEvidence(broker.id, UP, answer)
+    for broker, sight in sights.brokers.items():
+        if (answer := answers.get(broker)) is not None:
+            brokers[broker] = BrokerEvidence(broker, UP, answer)
             continue
-        state = sights.brokers[broker.id].process.state
-        brokers[broker.id] = BrokerEvidence(broker.id, SILENT if state == RUNS else state)
-        data = sources.found.directory.broker_data(broker.id)
-        files[broker.id] = read_replica_files(data, tp)
-    past = Past(sources.partition_lines(tp.topic), tp)
-    mode = sources.found.record.coordination
+        brokers[broker] = BrokerEvidence(broker, _process(sight))
+        if (found := sources.files(broker, tp)) is not None:
+            files[broker] = found
+    past = Past(await sources.partition_lines(tp.topic), tp)
     causes = tuple(await sources.causes())
-    return PartitionEvidence(tp, brokers, nodes, past, files, causes, mode, sources.where)
+    return PartitionEvidence(
+        tp, brokers, nodes, past, files, causes, sights.coordination, sources.where
+    )
+
+
+def _process(sight: BrokerSight) -> str:
+    """Return the state of a broker that does not answer. A process that ended refuses connections at once."""
+    state = sight.process.state
+    is_refused = state == UNREACHABLE and sight.failure == REFUSED
+    return SILENT if state == RUNS or is_refused else state
 
 
 _BATCH: Final = struct.Struct(">qi")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from minikafka.base.model import NO_LEADER
 from minikafka.tools.cluster.observation.causes import skipped_text
-from minikafka.tools.explain.evidence import DOWN, PAUSED, SILENT, UP, PartitionEvidence
+from minikafka.tools.explain.evidence import DOWN, PAUSED, SILENT, PartitionEvidence
 from minikafka.tools.explain.finding import Finding, root_findings
 from minikafka.tools.explain.leaders import (
     held_brokers,
@@ -22,6 +22,7 @@ from minikafka.tools.explain.leaders import (
 )
 from minikafka.tools.explain.open_transactions import held_back
 from minikafka.tools.explain.past import Reference
+from minikafka.tools.explain.serving import unseen_leader, waiting, why_not_serving
 from minikafka.tools.explain.trace import ids
 
 _QUIET_MS: Final = 1_500
@@ -65,79 +66,6 @@ def _concerned(evidence: PartitionEvidence) -> set[int]:
 # One broker, one replica.
 
 
-def why_not_serving(evidence: PartitionEvidence, broker: int) -> list[Finding]:
-    """Return findings that explain why the broker or its replica does not work; [] if both work."""
-    found = evidence.brokers.get(broker)
-    about = (broker,)
-    if found is None:
-        text = _with_cause(evidence, broker, f"there is no broker {broker} in this cluster")
-        return [Finding("no-such-broker", text, about)]
-    gone = tuple(evidence.past.broker_lost(broker))
-    if found.process == DOWN:
-        text = _with_cause(evidence, broker, f"broker {broker} is down: it has no process")
-        return [Finding("broker-down", text, about, gone)]
-    if found.process in (SILENT, PAUSED):
-        state = "is paused (SIGSTOP)" if found.process == PAUSED else "runs but does not answer"
-        text = _with_cause(
-            evidence, broker, f"broker {broker} {state}", _registration(evidence, broker)
-        )
-        return [Finding("broker-silent", text, about, gone)]
-    assert found.answer is not None
-    if failed := list(_failed_directory(evidence, broker)):
-        return failed
-    if found.answer["session_state"] != "connected":
-        state = found.answer["session_state"].replace("_", " ")
-        text = f"broker {broker} has no connection to ZooKeeper (its session: {state})"
-        return [Finding("no-session", text, about, gone)]
-    if evidence.is_registered(broker) is False:
-        text = f"broker {broker} runs but is not registered in ZooKeeper"
-        return [Finding("not-registered", text, about, gone)]
-    return list(_why_replica_not_serving(evidence, broker))
-
-
-def _registration(evidence: PartitionEvidence, broker: int) -> str:
-    is_registered = evidence.is_registered(broker)
-    if is_registered is None:
-        return ""
-    return f", and is {'still' if is_registered else 'no longer'} registered in ZooKeeper"
-
-
-def _with_cause(evidence: PartitionEvidence, broker: int, text: str, more: str = "") -> str:
-    """Return the text of the root cause that concerns the broker, else `text`; add `more`, then the remedy."""
-    for cause in evidence.causes:
-        if cause.broker == broker and cause.name.startswith(("broker-", "control-")):
-            return f"{cause.text}{more}; {cause.remedy}"
-    return text + more
-
-
-def _failed_directory(evidence: PartitionEvidence, broker: int) -> Iterator[Finding]:
-    """Yield a finding if the log directory with the broker's replica has failed."""
-    replica = evidence.brokers[broker].replica
-    known = (evidence.controller["partition"] if evidence.controller else None) or {}
-    if not (replica and replica["role"] == "offline") and broker not in known.get(
-        "lost_directories", ()
-    ):
-        return
-    events = tuple(evidence.past.directory_failed(broker))
-    causes = [c for c in evidence.causes if c.name == "directory-failed" and c.broker == broker]
-    for cause in causes:
-        yield Finding("directory-failed", cause.sentence, (broker,), events)
-    if not causes:
-        text = f"the log directory of the replica on broker {broker} has failed"
-        yield Finding("directory-failed", text, (broker,), events)
-
-
-def _why_replica_not_serving(evidence: PartitionEvidence, broker: int) -> Iterator[Finding]:
-    replica, view = evidence.brokers[broker].replica, evidence.controller
-    answer = evidence.brokers[broker].answer
-    is_leaving = not evidence.has_controller and answer is not None and answer.get("leaving")
-    if is_leaving or (view and broker in view["shutting_down"]):
-        yield Finding("shutting-down", f"broker {broker} is shutting down", (broker,))
-    elif replica is None:
-        text = f"broker {broker} has no replica yet{_waiting(evidence, broker)}"
-        yield Finding("no-replica", text, (broker,), tuple(evidence.past.oldest_unanswered(broker)))
-
-
 def why_behind(evidence: PartitionEvidence, broker: int) -> list[Finding]:
     """Return findings that explain why a working broker's replica is not in the ISR.
 
@@ -155,7 +83,7 @@ def why_behind(evidence: PartitionEvidence, broker: int) -> list[Finding]:
     if own is None:
         text = (
             f"broker {broker} has not fetched from leader {evidence.leader} in epoch "
-            f"{evidence.leader_epoch}{_waiting(evidence, broker)}"
+            f"{evidence.leader_epoch}{waiting(evidence, broker)}"
         )
         asked = tuple(evidence.past.oldest_unanswered(broker))
         return [Finding("not-fetching", text, (broker,), asked, limits)]
@@ -174,16 +102,6 @@ def why_behind(evidence: PartitionEvidence, broker: int) -> list[Finding]:
         text = f"broker {broker} is caught up; leader {evidence.leader} is writing the ISR {ids(pending['isr'])}"
         return [Finding("isr-change-pending", text, (evidence.leader,))]
     return [Finding("caught-up", f"broker {broker} is caught up and may join at its next fetch")]
-
-
-def _waiting(evidence: PartitionEvidence, broker: int) -> str:
-    """Return a phrase with the number of requests that wait for the broker; "" if there are none."""
-    waiting = evidence.backlog(broker)
-    if not waiting:
-        return ""
-    if evidence.has_controller:
-        return f"; requests from the controller that it has not answered: {waiting}"
-    return f"; requests in its queue: {waiting}"
 
 
 def _ago(ms: int) -> str:
@@ -243,12 +161,14 @@ def _leader(evidence: PartitionEvidence) -> list[Finding]:
         return opening_leader(evidence)
     leader = evidence.leader
     since = tuple(evidence.past.led_since()) if evidence.past.states else ()
+    if unseen := unseen_leader(evidence):
+        return unseen
     if leader != NO_LEADER and not why_not_serving(evidence, leader):
         if not evidence.has_controller:
             return [not_leading(evidence)]
         text = (
             f"broker {leader} was chosen to lead in epoch {evidence.leader_epoch} but does not lead yet"
-            f"{_waiting(evidence, leader)}"
+            f"{waiting(evidence, leader)}"
         )
         asked = tuple(evidence.past.oldest_unanswered(leader))
         return [
@@ -325,9 +245,8 @@ def _still_follows(evidence: PartitionEvidence, broker: int) -> bool:
     """True if the broker leads the partition, or has fetched from the leader within _QUIET_MS."""
     follower = evidence.follower(broker)
     fetched = follower["last_fetch_ms"] if follower else None
-    is_answering = (
-        evidence.brokers.get(broker) is not None and evidence.brokers[broker].process == UP
-    )
+    found = evidence.brokers.get(broker)
+    is_answering = found is not None and found.process not in (SILENT, PAUSED, DOWN)
     return broker == evidence.leader or (
         is_answering and fetched is not None and fetched <= _QUIET_MS
     )

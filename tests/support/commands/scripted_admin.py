@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from minikafka.base.errors import ErrorCode
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, NewTopic, Node, Outcome, PartitionInfo, TopicInfo
 from minikafka.client.administration.admin import Admin
@@ -63,12 +63,21 @@ class ScriptedAdmin(Admin):
         """Return this object, which tests use in place of a client and of its `admin`."""
         return self
 
+    @property
+    def inspection(self) -> ScriptedAdmin:
+        """Return this object in place of a client's questions to single brokers."""
+        return self
+
+    async def ask(self, *_: object, **__: object) -> list[bytes]:
+        """Answer as a broker that does not know InspectBroker."""
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it does not know the request")
+
     async def describe_cluster(self) -> ClusterInfo:
         nodes = {i: Node(i, "127.0.0.1", 9000 + i, rack) for i, rack in self.racks.items()}
         return ClusterInfo("scripted", self.controller, nodes)
 
     async def describe(
-        self, names: Iterable[str] | None = None
+        self, names: Iterable[str] | None = None, *, retries: bool = True
     ) -> tuple[ClusterInfo, list[TopicInfo]]:
         wanted = sorted({tp.topic for tp in self.replicas}) if names is None else names
         return await self.describe_cluster(), list((await self.describe_topics(wanted)).values())

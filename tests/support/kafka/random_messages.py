@@ -7,7 +7,7 @@ from typing import Any
 
 from minikafka.kafka.messages import table
 from minikafka.kafka.messages.table import Field, Message, Structure
-from minikafka.kafka.wire.versions import PRODUCE, SERVED
+from minikafka.kafka.wire.versions import OWN, PRODUCE, SERVED
 
 NUMBERS = {
     "int8": 127,
@@ -23,10 +23,11 @@ CODES = (-1, 0, 3, 79)
 MESSAGES = [
     (api, version, is_request)
     for api, (low, high) in SERVED.items()
+    if api not in OWN
     for version in range(FIRST_PRODUCE if api == PRODUCE else low, high + 1)
     for is_request in (True, False)
 ]
-"""(API key, version, True for the request) of every message that brokers serve."""
+"""(API key, version, True for the request) of every message of Kafka that brokers serve."""
 
 
 def message(api: int, is_request: bool) -> Message:

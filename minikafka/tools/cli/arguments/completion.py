@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import minikafka.client as clients
+import minikafka.tools.cli.arguments.profiles as profiles
 import minikafka.tools.cluster.directory as directories
 from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, data_directory
@@ -78,6 +79,18 @@ def processes(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     return _items([*_known_brokers(ctx), ZOOKEEPER], incomplete)
 
 
+def clusters(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the names of the profiles that begin with `incomplete`."""
+    try:
+        return _items(profiles.names(), incomplete)
+    except Exception:  # noqa: BLE001 - see the docstring of this module
+        return []
+
+
+async def _broker_ids(client: clients.Client) -> Iterable[str]:
+    return [str(id_) for id_ in sorted((await client.describe_cluster()).brokers)]
+
+
 async def _topics(client: clients.Client) -> Iterable[str]:
     return sorted(topic.name for topic in (await client.admin.describe())[1])
 
@@ -124,7 +137,9 @@ def _ask(ctx: click.Context, read: Read) -> Iterable[str]:
         return ()
 
 
-def _known_brokers(ctx: click.Context) -> list[str]:
+def _known_brokers(ctx: click.Context) -> Iterable[str]:
+    if ctx.params.get("bootstrap"):
+        return _ask(ctx, _broker_ids)
     try:
         record = directories.ClusterDirectory(Path(data_directory(ctx.params.get("data")))).read()
     except Exception:  # noqa: BLE001 - see the docstring of this module

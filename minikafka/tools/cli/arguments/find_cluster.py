@@ -20,7 +20,11 @@ import minikafka.tools.cluster.secure.files as secure_files
 from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
-from minikafka.tools.cli.arguments.command_config import command_config_file, use_by_default
+from minikafka.tools.cli.arguments.command_config import (
+    command_config_file,
+    profile_in_use,
+    use_by_default,
+)
 
 
 def data_directory(data: str | None) -> str:
@@ -85,9 +89,13 @@ def _choose_login(
 def plaintext_servers(bootstrap: str | None, data: str | None) -> str:
     """Return `bootstrap`, else the brokers of the running cluster in `data`, for Spark, which cannot log in.
 
-    Raises ClusterError, also if the brokers in `data` have no listener PLAINTEXT.
+    Raises ClusterError, also if the brokers in `data` have no listener PLAINTEXT, or if a profile demands security.
     """
     if bootstrap:
+        profile = profile_in_use()
+        if profile is not None and not profile.is_plain:
+            text = f"the profile {profile.name} in {profile.file} has keys of security"
+            raise directories.ClusterError(f"{text}: the Spark source connects to PLAINTEXT only")
         return bootstrap
     directory, record = _running_cluster(data)
     if record.brokers[0].clients[0].security is not PLAINTEXT:
@@ -136,6 +144,18 @@ def _running_cluster(
 def where_option(data: str | None) -> str:
     """Return the option that names the cluster in commands shown to the user, with a space in front; "" if none."""
     return f" --data {quote(data)}" if data else ""
+
+
+def remote_where(bootstrap: str) -> str:
+    """Return the options that name a cluster elsewhere in commands shown to the user, with a space in front.
+
+    Return "" for the cluster of a profile, which `minikafka --cluster` names.
+    """
+    if profile_in_use() is not None:
+        return ""
+    file = command_config_file()
+    more = f" --command-config {quote(file)}" if file else ""
+    return f" --bootstrap {bootstrap}{more}"
 
 
 def cluster_options(bootstrap: str | None, data: str | None) -> list[str]:

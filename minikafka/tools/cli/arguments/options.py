@@ -5,15 +5,18 @@ This module imports nothing heavy: every `--help` loads it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
-from minikafka.tools.cli.arguments import command_config, completion
+from minikafka.tools.cli.arguments import command_config, completion, profiles
 from minikafka.tools.cli.terminal.echo import json_option
 
+DATA_VARIABLE: Final = "MINIKAFKA_DATA"
 _CLUSTER: Final = f"{__name__}.cluster"
 _TIME_LIMIT: Final = f"{__name__}.time_limit"
 
@@ -34,7 +37,7 @@ def not_blank(
 data_option = click.option(
     "--data",
     metavar="DIR",
-    envvar="MINIKAFKA_DATA",
+    envvar=DATA_VARIABLE,
     callback=not_blank,
     help="Data directory of the cluster (default: MINIKAFKA_DATA, else the one in cluster.toml, else ./data).",
 )
@@ -57,15 +60,80 @@ config_option = click.option(
     metavar="FILE",
     help="Configuration of the cluster (default: ./cluster.toml, if it exists).",
 )
+
+
+def _bootstrap_or_profile(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> str | None:
+    """Return the value of `--bootstrap`, else the brokers of the chosen profile, else None; a click callback.
+
+    The security of the profile is used too. A profile that only MINIKAFKA_CLUSTER names has no effect if an option
+    names the cluster, so that its passwords are sent to no other address. Raises UsageError and ConfigError.
+    """
+    not_blank(context, option, value)
+    name = profiles.name_in_option(context)
+    if value is None and _names_data(context):
+        if name is not None:
+            raise click.UsageError("--cluster and --data name two clusters: give one of them")
+        return None
+    if value is None and name is None:
+        name = profiles.name_in_environment()
+        if name is not None and os.environ.get(DATA_VARIABLE):
+            text = f"{DATA_VARIABLE} and {profiles.VARIABLE} name two clusters: unset one of them"
+            raise click.UsageError(f"{text}, or give --data or --cluster")
+    if name is None:
+        return value
+    profile = profiles.read_profile(name)
+    command_config.use_profile(profile, context)
+    return value or profile.bootstrap
+
+
+def _names_data(context: click.Context) -> bool:
+    return context.get_parameter_source("data") is ParameterSource.COMMANDLINE
+
+
 bootstrap_option = click.option(
     "-b",
     "--bootstrap",
     "--bootstrap-server",
     "bootstrap",
     metavar="HOST:PORT,...",
-    callback=not_blank,
-    help="Brokers to connect to (default: those of the cluster in --data).",
+    callback=_bootstrap_or_profile,
+    help="Brokers to connect to (default: those of `minikafka --cluster`, else of the cluster in --data).",
 )
+
+
+def needs_machine(reason: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds --data to a command that only works on the machine of the cluster's processes.
+
+    `reason`: what it does there, as a verb with its object. The command refuses --bootstrap and profiles, and says why.
+    """
+
+    def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
+        given = option.opts[0] if value is not None else ""
+        if not given and not (_names_data(context) or _names_zookeeper(context)):
+            if profiles.name_in_option(context) is not None:
+                given = "--cluster"
+            elif profiles.name_in_environment() is not None:
+                given = profiles.VARIABLE
+        if given:
+            text = f"`{context.command_path}` {reason} of the machine on which it runs"
+            remedy = "run it on the machine of the broker, with --data DIR"
+            raise click.UsageError(f"{text}, but {given} names a cluster elsewhere: {remedy}")
+
+    hidden = click.option(
+        "--bootstrap",
+        "--bootstrap-server",
+        "-b",
+        hidden=True,
+        expose_value=False,
+        callback=refuse,
+    )
+    return lambda command: hidden(data_option(command))
+
+
+def _names_zookeeper(context: click.Context) -> bool:
+    return context.get_parameter_source("zookeeper") is ParameterSource.COMMANDLINE
 
 
 command_config_option = click.option(
@@ -176,11 +244,6 @@ timeout_option = click.option(
     help="Fail if the command has not ended after this time.",
 )
 """The option `--timeout`. `execution.run` enforces the limit, so commands need not handle it."""
-
-
-def local_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a command of a local cluster with --data, --timeout and --json."""
-    return data_option(timeout_option(json_option(command)))
 
 
 def client_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -9,18 +9,20 @@ import minikafka.tools.cluster.zookeeper.broker_list as broker_list
 import minikafka.tools.cluster.zookeeper.session as session
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments.find_cluster import zookeeper_servers
-from minikafka.tools.cli.arguments.options import local_options
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.arguments.zookeeper_config import zookeeper_access, zookeeper_config_option
 from minikafka.tools.cli.brokers.arguments import id_argument, zookeeper_option
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import show
+from minikafka.tools.cli.terminal.echo import json_option, show
 
 
 @click.command()
 @id_argument
 @zookeeper_option
 @zookeeper_config_option
-@local_options
+@needs_machine("finds ZooKeeper in the data directory")
+@timeout_option
+@json_option
 def add(
     broker_id: int, zookeeper: str | None, zookeeper_config: str | None, data: str | None
 ) -> None:

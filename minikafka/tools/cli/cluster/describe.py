@@ -18,10 +18,10 @@ import minikafka.tools.cli.terminal.console as consoles
 import minikafka.tools.cli.terminal.progress as displays
 import minikafka.tools.cluster.directory as directories
 import minikafka.tools.cluster.observation.state as cluster_state
+import minikafka.tools.cluster.observation.views as broker_views
 from minikafka.base.coordination import LEADERS
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, find_cluster
 from minikafka.tools.cli.arguments.options import connection_options, timeout_option
-from minikafka.tools.cli.cluster.views import coordination_of
 from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.terminal.columns import Column, lay_out, objects, or_dash
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
@@ -60,7 +60,7 @@ def describe(bootstrap: str | None, data: str | None) -> None:
         info = await client.admin.describe_cluster()
         dirs = await client.admin.describe_log_dirs()
         if local is None:
-            return view_of(info, dirs, await coordination_of(client.admin, info))
+            return view_of(info, dirs, await broker_views.coordination_of(client.admin, info))
         return view_of(info, dirs, local.record.coordination, local.record, await local.state())
 
     view = run_with_client(work, bootstrap_servers(bootstrap, data))

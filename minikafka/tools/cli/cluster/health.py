@@ -3,7 +3,7 @@
 Metadata alone is not sufficient: a broker that was killed or paused stays in the metadata until its session
 expires. So a client request is sent to every broker and every leader. Without `--bootstrap`, the processes, disks
 and ZooKeeper of the cluster are examined too (`tools/cluster/observation/sights.py`). Invariant: a value that no broker
-has reported is null, never 0. No step waits longer than ASK_MS.
+has reported is null, never 0. No step waits longer than broker_views.ASK_MS.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import minikafka.client as clients
 import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.access as broker_access
 import minikafka.tools.cluster.observation.causes as root_causes
+import minikafka.tools.cluster.observation.remote as remote
 import minikafka.tools.cluster.observation.sights as sight
 import minikafka.tools.cluster.observation.state as cluster_state
+import minikafka.tools.cluster.observation.views as broker_views
 from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import ReplicaAssignment, TopicPartition
@@ -30,20 +32,18 @@ from minikafka.tools.cli.arguments.command_config import command_config_file, co
 from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
 from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.cluster.certificates import certificate_notes
-from minikafka.tools.cli.cluster.views import (
-    ASK_MS,
-    contradictions,
-    coordination_of,
-    differing_lists,
-    newest,
-    read_views,
-)
 from minikafka.tools.cli.execution.running import fail_unless, run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
 
 LISTED_MAX: Final = 10
 """Maximum number of partitions in one line of the output."""
-_AWAY: Final = ("broker-down", "broker-paused", "broker-silent", "cluster-down")
+_AWAY: Final = (
+    "broker-down",
+    "broker-paused",
+    "broker-silent",
+    "broker-unreachable",
+    "cluster-down",
+)
 """The causes because of which a broker does not serve clients."""
 
 
@@ -87,16 +87,37 @@ def health(bootstrap: str | None, data: str | None) -> None:
 
 
 async def _examine_remote(servers: str) -> dict[str, Any]:
-    views = await read_views(servers.split(","), connector())
+    views = await broker_views.read_views(servers.split(","), connector(), remote.ANSWER_MS)
     if not views:
-        return {**diagnose(Observed(None, None, None), ()), "notes": []}
+        return {**diagnose(Observed(None, None, None), ()), "notes": [], "unseen": []}
     addresses = ",".join(view.address for view in views)
-    async with clients.Client(addresses, connector=connector(), api_timeout_ms=ASK_MS) as client:
-        mode = await coordination_of(client.admin, views[0].info)
-        seen = await observe(client.admin, {}, view=newest(views))
-    conflicts = list(contradictions(views, mode))
-    seen = seen._replace(coordination=mode, contradictions=conflicts)
-    return {**diagnose(seen, named_brokers(seen.topics or ())), "notes": [*differing_lists(views)]}
+    async with clients.Client(
+        addresses, connector=connector(), api_timeout_ms=remote.ANSWER_MS
+    ) as client:
+        mode = await broker_views.coordination_of(client.admin, views[0].info)
+        sights, unseen = await _look(remote.RemoteCluster(client, views, servers))
+        causes = root_causes.causes_of(sights) if sights else []
+        faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
+        seen = await observe(client.admin, faults, view=broker_views.newest(views))
+    conflicts = list(broker_views.contradictions(views, mode))
+    notes = [*broker_views.differing_lists(views)]
+    known = named_brokers(seen.topics or ())
+    if sights is not None:
+        known |= sights.brokers.keys()
+        doubtful, wrong = clock_notes(sights.answers)
+        conflicts += wrong
+        notes += [*doubtful, *certificate_notes(sights.answers, SystemClock().wall_ms())]
+    seen = seen._replace(coordination=mode, contradictions=conflicts, causes=causes)
+    return {**diagnose(seen, known), "notes": notes, "unseen": unseen}
+
+
+async def _look(cluster: remote.RemoteCluster) -> tuple[sight.Sights | None, list[str]]:
+    """Return what the brokers tell of themselves, None if none of them does, and what could not be seen."""
+    try:
+        sights = await cluster.sights()
+    except KafkaError as error:
+        return None, [f"what only the brokers know of themselves: {error.detail}"]
+    return sights, cluster.unseen(sights.brokers.keys())
 
 
 def named_brokers(topics: Iterable[clients.TopicInfo]) -> set[int]:
@@ -113,21 +134,23 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
     mode = sights.coordination
     seen = Observed(None, None, None, faults)
     own = _access(local, sights)
-    if views := await read_views(own.servers.split(",") if own.servers else [], own.connector):
+    if views := await broker_views.read_views(
+        own.servers.split(",") if own.servers else [], own.connector
+    ):
         active = cluster_state.active_controller(sights.answers, sights.elected)
-        info, topics = newest(views)
+        info, topics = broker_views.newest(views)
         if active is not None:
             info = info._replace(controller_id=active)
         is_led = bool(sights.answers) if mode == LEADERS else active is not None
         servers = ",".join(view.address for view in views)
         async with clients.Client(
-            servers, connector=own.connector, api_timeout_ms=ASK_MS
+            servers, connector=own.connector, api_timeout_ms=broker_views.ASK_MS
         ) as client:
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes, wrong = clock_notes(sights.answers)
     notes += certificate_notes(sights.answers, SystemClock().wall_ms())
     seen = seen._replace(causes=causes, coordination=mode, contradictions=wrong)
-    return {**diagnose(seen, known), "notes": notes}
+    return {**diagnose(seen, known), "notes": notes, "unseen": []}
 
 
 def _access(local: clusters.LocalCluster, sights: sight.Sights) -> broker_access.BrokerAccess:
@@ -172,7 +195,7 @@ async def observe(
 
 async def _moving(admin: clients.Admin) -> Mapping[TopicPartition, ReplicaAssignment] | None:
     try:
-        async with asyncio.timeout(ASK_MS / 1000):
+        async with asyncio.timeout(broker_views.ASK_MS / 1000):
             return await admin.list_reassignments()
     except (KafkaError, TimeoutError):
         return None
@@ -282,12 +305,14 @@ def _print(found: Mapping[str, Any]) -> None:
         echo(f"  - {reason}")
     for note in found.get("notes", ()):
         echo(f"  note: {note}")
+    for sentence in found.get("unseen", ()):
+        echo(f"  not seen: {sentence}")
     if found["coordination"] == LEADERS:
         echo("  coordination: leaders (the cluster has no controller)")
     for name, value in found.items():
         if name == "controller" and found["coordination"] == LEADERS:
             continue
-        if name not in ("healthy", "reasons", "causes", "notes", "coordination"):
+        if name not in ("healthy", "reasons", "causes", "notes", "unseen", "coordination"):
             text = _counted(value) if isinstance(value, list) else _or_unknown(name, value)
             echo(f"  {name.replace('_', ' ')}: {text}")
 

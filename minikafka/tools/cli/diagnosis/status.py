@@ -10,16 +10,19 @@ import rich.text as rich_text
 
 import minikafka.tools.cli.diagnosis.status_view as status_views
 import minikafka.tools.cli.terminal.console as consoles
-import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.causes as root_causes
 import minikafka.tools.cluster.observation.sights as sight
 import minikafka.tools.cluster.observation.state as cluster_state
-from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import local_options, topics_argument
+import minikafka.tools.explain.gather as gathering
+from minikafka.tools.cli.arguments.options import (
+    connection_options,
+    timeout_option,
+    topics_argument,
+)
 from minikafka.tools.cli.execution.running import run
+from minikafka.tools.cli.execution.sources import open_sources
 from minikafka.tools.cli.processes.up import describe
-from minikafka.tools.cli.terminal.echo import show
+from minikafka.tools.cli.terminal.echo import json_option, show
 from minikafka.tools.cli.terminal.topic_errors import unknown_topics
 from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 
@@ -27,28 +30,37 @@ from minikafka.tools.cli.terminal.watch import watch_lines, watch_options
 @click.command()
 @topics_argument(required=False)
 @watch_options
-@local_options
-def status(topics: tuple[str, ...], watch: float | None, data: str | None) -> None:
+@connection_options
+@timeout_option
+@json_option
+def status(
+    topics: tuple[str, ...], watch: float | None, bootstrap: str | None, data: str | None
+) -> None:
     """Show processes, controller and partitions, as reported by the brokers that answer, and all problems.
 
     With TOPICS, show only their partitions. Partitions of internal topics have a line each only if their topic is
     named.
     """
-    found = find_cluster(data)
-    where = where_option(data)
     if watch is not None:
-        run(_watch(found, topics, where, watch))
-    view = run(_read(found, topics, where))
+        run(_watch(topics, watch, bootstrap, data))
+    view = run(_once(topics, bootstrap, data))
     show(status_views.as_json(view), lambda: _print(view, topics))
 
 
+async def _once(
+    topics: Sequence[str], bootstrap: str | None, data: str | None
+) -> status_views.StatusView:
+    async with open_sources(bootstrap, data) as sources:
+        return await _read(sources, topics)
+
+
 async def _watch(
-    found: clusters.LocalCluster, topics: Sequence[str], where: str, interval: float
+    topics: Sequence[str], interval: float, bootstrap: str | None, data: str | None
 ) -> NoReturn:
     console = consoles.plain_console()
 
     async def read() -> tuple[Any, list[rich_text.Text]]:
-        view = await _read(found, topics, where)
+        view = await _once(topics, bootstrap, data)
         width = console.width if console.is_terminal else None
         return status_views.as_json(view), status_views.status_lines(view, topics, width)
 
@@ -61,22 +73,40 @@ def _print(view: status_views.StatusView, topics: Sequence[str]) -> None:
     consoles.print_lines(console, status_views.status_lines(view, topics, width))
 
 
-async def _read(
-    found: clusters.LocalCluster, topics: Sequence[str], where: str
-) -> status_views.StatusView:
+async def _read(sources: gathering.Sources, topics: Sequence[str]) -> status_views.StatusView:
     """Return what `status` shows. Raises KafkaError if no broker that answers knows one of the topics."""
-    seen = await sight.look(found.directory, SystemClock(), SystemRng())
+    seen = await sources.sights()
     states = {id_: root_causes.state_of(broker, seen) for id_, broker in seen.brokers.items()}
     state = cluster_state.combine(seen.answers)
     known = {tp.topic for tp in state.partitions}
     if seen.answers and (missing := [topic for topic in topics if topic not in known]):
         raise unknown_topics(missing)
-    view = combined(
-        describe(found), state, states, root_causes.causes_of(seen, where), seen.elected
-    )
+    if isinstance(sources, gathering.LocalSources):
+        processes = describe(sources.found)
+    else:
+        processes = described_from_afar(seen, sources.access().servers)
+    causes, unseen = await sources.causes(), await sources.unseen()
+    view = combined(processes, state, states, causes, seen.elected)._replace(unseen=unseen)
     if topics:
         view = view._replace(partitions=[row for row in view.partitions if row.tp.topic in topics])
     return view
+
+
+def described_from_afar(seen: sight.Sights, servers: str) -> dict[str, Any]:
+    """Return the object of `up --json` for a cluster elsewhere. What its brokers do not tell is None."""
+    unknown = dict.fromkeys(("listeners", "pid", "log_dir", "metrics_url"))
+    brokers = [
+        {"id": one.id, "host": one.host or None, "port": one.port or None, **unknown}
+        for one in seen.brokers.values()
+    ]
+    return {
+        "bootstrap": servers,
+        "coordination": seen.coordination,
+        "zookeeper": seen.zookeeper.address or None,
+        "zookeeper_kind": None,
+        "zookeeper_pid": None,
+        "brokers": brokers,
+    }
 
 
 def combined(

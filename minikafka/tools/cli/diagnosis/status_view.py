@@ -63,6 +63,8 @@ class StatusView(NamedTuple):
     brokers: Sequence[BrokerRow]
     partitions: Sequence[PartitionRow]
     causes: Sequence[Cause]
+    unseen: Sequence[str] = ()
+    """What could not be seen over a network, as sentences."""
 
 
 def _state(state: str) -> Cell:
@@ -115,9 +117,17 @@ def _or_none(value: object) -> str:
     return "none" if value is None else str(value)
 
 
+def _or_unknown(value: object) -> str:
+    return "not known" if value is None else str(value)
+
+
+def _address(process: Mapping[str, Any]) -> str:
+    return f"{process['host']}:{process['port']}" if process["host"] else "not known"
+
+
 _BROKER: Final = (
     Column("broker", "", lambda row: row.process["id"]),
-    Column("address", "", lambda row: f"{row.process['host']}:{row.process['port']}"),
+    Column("address", "", lambda row: _address(row.process)),
     Column("state", "state", attrgetter("state"), text=_state),
     Column("pid", "", lambda row: row.process["pid"], text=_or_none),
     Column(
@@ -129,7 +139,9 @@ _BROKER: Final = (
     ),
     Column("queued", "backlog", attrgetter("backlog"), text=_or_none, drop=1),
     Column("", "metrics", lambda row: row.answer.get("metrics") if row.answer else None),
-    Column("log directory", "", lambda row: row.process["log_dir"], is_below=True),
+    Column(
+        "log directory", "", lambda row: row.process["log_dir"], text=_or_unknown, is_below=True
+    ),
 )
 """The other keys of the JSON come from `up --json`. `metrics`: the broker's gauges under Kafka's names."""
 _PARTITION: Final = (
@@ -173,24 +185,30 @@ def as_json(view: StatusView) -> dict[str, Any]:
         "controller_state": view.controller_state,
         "partitions": objects(_PARTITION, view.partitions),
         "causes": [cause.as_json() for cause in view.causes],
+        "unseen": list(view.unseen),
     }
 
 
 def status_lines(view: StatusView, topics: Sequence[str], width: int | None) -> list[Text]:
     """Return the lines of `status`. `topics`: the topics that the user named. `width`: None if the output is a pipe."""
     shown = view.processes
-    pid = shown["zookeeper_pid"]
     lines = [
         Text(f"bootstrap   {shown['bootstrap']}"),
-        Text(
-            f"zookeeper   {shown['zookeeper']}{f'  pid {pid}' if pid else ''}"
-            f"  {shown_kind(shown['zookeeper_kind'])}"
-        ),
+        Text(_zookeeper(shown)),
         Text(_coordination(view)),
     ]
     lines += [Text.assemble("problem     ", (cause.sentence, _BAD)) for cause in view.causes]
     lines += lay_out(_BROKER, view.brokers, width).lines
-    return lines + _partitions(view.partitions, topics, width)
+    lines += _partitions(view.partitions, topics, width)
+    return [*lines, *(Text(f"not seen    {sentence}", _FAINT) for sentence in view.unseen)]
+
+
+def _zookeeper(shown: Mapping[str, Any]) -> str:
+    if shown["zookeeper_kind"] is None:
+        return f"zookeeper   {_or_unknown(shown['zookeeper'])}  as the brokers name it"
+    pid = shown["zookeeper_pid"]
+    kind = shown_kind(shown["zookeeper_kind"])
+    return f"zookeeper   {shown['zookeeper']}{f'  pid {pid}' if pid else ''}  {kind}"
 
 
 def _coordination(view: StatusView) -> str:

@@ -22,13 +22,12 @@ import minikafka.tools.explain.groups.words as group_words
 import minikafka.tools.explain.summary as summaries
 import minikafka.tools.explain.trace as tracing
 from minikafka.base.model import TopicPartition
-from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import local_options
+from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import echo, show, wants_json
-from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
+from minikafka.tools.cli.execution.sources import open_sources, print_unseen
+from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
+from minikafka.tools.cli.terminal.topic_errors import similar_group_at, similar_partition
 
 
 @click.command()
@@ -48,49 +47,66 @@ from minikafka.tools.cli.terminal.topic_errors import similar_local_group, simil
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show all decisions, writes, requests and responses."
 )
-@local_options
+@connection_options
+@timeout_option
+@json_option
 def trace(
     tp: TopicPartition | None,
     group: str | None,
     last: int | None,
     as_lifecycle: bool,
     verbose: bool,
+    bootstrap: str | None,
     data: str | None,
 ) -> None:
     """Show what happened to TOPIC-PARTITION: failures, elections and ISR changes, and how long they took.
 
     With --group, show the rebalances of a consumer group: who or what caused each one, and how long its phases took.
 
-    Reads the ledger files of all brokers, running or not.
+    Reads the ledger files of all brokers, running or not. With --bootstrap, the brokers that answer send their ledgers.
     """
-    if tp is None:
-        if as_lifecycle:
-            raise click.UsageError(
-                "--lifecycle needs a partition; it cannot be combined with --group"
-            )
-        _trace_group(data, group or "", last, verbose)
-    elif as_lifecycle:
-        _trace_lifecycle(data, tp, last)
-    else:
-        _trace_partition(data, tp, last, verbose)
+    if tp is None and as_lifecycle:
+        raise click.UsageError("--lifecycle needs a partition; it cannot be combined with --group")
+    run(_trace(tp, group or "", last, bootstrap, data, as_lifecycle=as_lifecycle, verbose=verbose))
 
 
-def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, verbose: bool) -> None:
-    found = find_cluster(data)
-    read_ms = SystemClock().wall_ms()
-    lines = gathering.Sources(found, SystemClock(), SystemRng()).partition_lines(tp.topic)
+async def _trace(
+    tp: TopicPartition | None,
+    group: str,
+    last: int | None,
+    bootstrap: str | None,
+    data: str | None,
+    *,
+    as_lifecycle: bool,
+    verbose: bool,
+) -> None:
+    async with open_sources(bootstrap, data) as sources:
+        if tp is None:
+            await _trace_group(sources, group, last, verbose)
+        elif as_lifecycle:
+            await _trace_lifecycle(sources, tp, last)
+        else:
+            await _trace_partition(sources, tp, last, verbose)
+
+
+async def _trace_partition(
+    sources: gathering.Sources, tp: TopicPartition, last: int | None, verbose: bool
+) -> None:
+    read_ms = sources.clock.wall_ms()
+    lines = await sources.partition_lines(tp.topic)
     history = tracing.chains(lines, tp)
-    state = run(found.state())
+    state = await sources.state()
     if tp not in state.partitions and not any(tracing.names_number(line, tp) for line in lines):
+        similar = similar_partition(sources.topics(), tp)
         raise click.ClickException(
-            f"{tp} is unknown to every broker and ledger in {found.directory.path}{similar_partition(found, tp)}"
+            f"{tp} is unknown to every broker and ledger in {sources.place}{similar}"
         )
     story = summaries.Story(lines, tp)
     story.summarize(history)
     shown = [chain for chain in history if chain.summary or verbose or wants_json()]
     if last is not None:
         shown = shown[-last:]
-    now = current_state(state, tp)
+    now, unseen = current_state(state, tp), await sources.unseen()
 
     def print_text() -> None:
         for chain in shown:
@@ -99,8 +115,10 @@ def _trace_partition(data: str | None, tp: TopicPartition, last: int | None, ver
             echo(f"now: {sentence}")
         unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
         echo(f"now: {_as_text(now) or unknown}")
+        print_unseen(unseen)
 
-    show({**now, "chains": [chain.as_json() for chain in shown]}, print_text)
+    chains = [chain.as_json() for chain in shown]
+    show({**now, "chains": chains, "unseen": unseen}, print_text)
 
 
 def current_state(state: cluster_state.ClusterState, tp: TopicPartition) -> dict[str, Any]:
@@ -135,25 +153,27 @@ def _print_chain(chain: tracing.Chain, tp: TopicPartition, verbose: bool) -> Non
         echo(f"    {clock_time(line['time'])[11:]}  {place:<8} {line['kind']:<9} {text}")
 
 
-def _trace_group(data: str | None, group: str, last: int | None, verbose: bool) -> None:
-    found = find_cluster(data)
-    sources = gathering.Sources(found, SystemClock(), SystemRng())
-    entries = group_history.history(sources.group_lines(group))
-    answers = run(sources.ask(messages.EXPLAIN_GROUP, {"group": group}))
-    now = group_evidence.GroupEvidence(group, SystemClock().wall_ms(), answers, entries)
+async def _trace_group(
+    sources: gathering.Sources, group: str, last: int | None, verbose: bool
+) -> None:
+    entries = group_history.history(await sources.group_lines(group))
+    answers = await sources.ask(messages.EXPLAIN_GROUP, {"group": group})
+    now = group_evidence.GroupEvidence(group, sources.clock.wall_ms(), answers, entries)
     if not entries and now.report is None:
+        similar = await similar_group_at(sources.access(), group)
         raise click.ClickException(
-            f"group {group} is unknown to every broker and ledger in {found.directory.path}"
-            f"{run(similar_local_group(found, group))}"
+            f"group {group} is unknown to every broker and ledger in {sources.place}{similar}"
         )
-    shown = entries[-last:] if last is not None else entries
+    shown, unseen = entries[-last:] if last is not None else entries, await sources.unseen()
 
     def print_text() -> None:
         for entry in shown:
             _print_entry(entry, verbose)
         echo(f"now: {now.headline()}")
+        print_unseen(unseen)
 
-    show({**now.as_json(), "entries": [entry.as_json() for entry in shown]}, print_text)
+    found = [entry.as_json() for entry in shown]
+    show({**now.as_json(), "entries": found, "unseen": unseen}, print_text)
 
 
 def _print_entry(entry: group_history.HistoryEntry, verbose: bool) -> None:
@@ -168,9 +188,10 @@ def clock_time(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def _trace_lifecycle(data: str | None, tp: TopicPartition, last: int | None) -> None:
-    sources = gathering.Sources(find_cluster(data), SystemClock(), SystemRng())
-    stages = list(lifecycles.lifecycle(sources.partition_lines(tp.topic), *tp))
+async def _trace_lifecycle(
+    sources: gathering.Sources, tp: TopicPartition, last: int | None
+) -> None:
+    stages = list(lifecycles.lifecycle(await sources.partition_lines(tp.topic), *tp))
     if not stages:
         raise click.ClickException(f"no ledger has a state change of {tp}")
     stages = stages[-last:] if last is not None else stages

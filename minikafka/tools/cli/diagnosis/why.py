@@ -16,14 +16,13 @@ import minikafka.tools.explain.groups.gather as group_gathering
 import minikafka.tools.explain.groups.why as group_why
 import minikafka.tools.explain.why as partition_why
 from minikafka.base.model import TopicPartition
-from minikafka.runtime.clock import SystemClock, SystemRng
-from minikafka.tools.cli.arguments.find_cluster import find_cluster, where_option
-from minikafka.tools.cli.arguments.options import local_options
+from minikafka.tools.cli.arguments.options import data_option, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import partition_or_group
 from minikafka.tools.cli.diagnosis.why_principal import or_principal
 from minikafka.tools.cli.execution.running import run
-from minikafka.tools.cli.terminal.echo import echo, show
-from minikafka.tools.cli.terminal.topic_errors import similar_local_group, similar_partition
+from minikafka.tools.cli.execution.sources import open_sources, print_unseen
+from minikafka.tools.cli.terminal.echo import echo, json_option, show
+from minikafka.tools.cli.terminal.topic_errors import similar_group_at, similar_partition
 
 
 @click.command()
@@ -35,8 +34,16 @@ from minikafka.tools.cli.terminal.topic_errors import similar_local_group, simil
     metavar="N",
     help="Also explain why consumers cannot read this offset.",
 )
-@local_options
-def why(tp: TopicPartition | None, group: str | None, offset: int | None, data: str | None) -> None:
+@data_option
+@timeout_option
+@json_option
+def why(
+    tp: TopicPartition | None,
+    group: str | None,
+    offset: int | None,
+    bootstrap: str | None,
+    data: str | None,
+) -> None:
     """Explain why TOPIC-PARTITION is offline, under-replicated, not writable, not moved or not deleted.
 
     With --group, explain what blocks a consumer group: a member that does not rejoin, a rebalance loop, a
@@ -50,32 +57,46 @@ def why(tp: TopicPartition | None, group: str | None, offset: int | None, data: 
     if tp is None and offset is not None:
         raise click.UsageError("--offset needs a partition; it cannot be combined with --group")
 
-    sources = gathering.Sources(find_cluster(data), SystemClock(), SystemRng(), where_option(data))
-    if tp is None:
-        _explain_group(sources, group or "")
-    else:
-        _explain_partition(sources, tp, offset)
+    run(_explain(tp, group or "", offset, bootstrap, data))
 
 
-def _explain_partition(sources: gathering.Sources, tp: TopicPartition, offset: int | None) -> None:
-    evidence = run(gathering.gather(sources, tp))
+async def _explain(
+    tp: TopicPartition | None,
+    group: str,
+    offset: int | None,
+    bootstrap: str | None,
+    data: str | None,
+) -> None:
+    async with open_sources(bootstrap, data) as sources:
+        if tp is None:
+            await _explain_group(sources, group)
+        else:
+            await _explain_partition(sources, tp, offset)
+
+
+async def _explain_partition(
+    sources: gathering.Sources, tp: TopicPartition, offset: int | None
+) -> None:
+    evidence = await gathering.gather(sources, tp)
     if not evidence.has_sources and evidence.past.is_empty:
         raise _unknown(f"partition {tp}", evidence)
     if not evidence.is_known:
         deleted = "".join(f"; it was deleted [{event}]" for event in evidence.past.topic_deleted())
-        similar = "" if deleted else similar_partition(sources.found, tp)
+        similar = "" if deleted else similar_partition(sources.topics(), tp)
         raise click.ClickException(f"there is no partition {tp}{deleted}{similar}")
-    _show(evidence, partition_why.explain(evidence, offset), f"nothing is wrong with {tp}")
+    unseen = await sources.unseen()
+    _show(evidence, partition_why.explain(evidence, offset), f"nothing is wrong with {tp}", unseen)
 
 
-def _explain_group(sources: gathering.Sources, group: str) -> None:
-    evidence = run(group_gathering.gather_group(sources, group))
+async def _explain_group(sources: gathering.Sources, group: str) -> None:
+    evidence = await group_gathering.gather_group(sources, group)
     if not evidence.has_sources and not evidence.is_known:
         raise _unknown(f"group {group}", evidence)
     if not evidence.is_known:
-        similar = run(similar_local_group(sources.found, group))
+        similar = await similar_group_at(sources.access(), group)
         raise click.ClickException(f"there is no group {group}{similar}")
-    _show(evidence, group_why.explain_group(evidence), f"group {group} has no problem")
+    healthy, unseen = f"group {group} has no problem", await sources.unseen()
+    _show(evidence, group_why.explain_group(evidence), healthy, unseen)
 
 
 def _unknown(
@@ -91,6 +112,7 @@ def _show(
     evidence: partition_evidence.PartitionEvidence | group_evidence.GroupEvidence,
     found: list[findings.Finding],
     healthy: str,
+    unseen: list[str],
 ) -> None:
     """Print the findings as JSON or text; the text is `healthy` if none of the findings is a problem."""
 
@@ -100,9 +122,11 @@ def _show(
             print_finding(finding, 0)
         if not any(finding.is_problem for finding in found):
             echo(healthy)
+        print_unseen(unseen)
 
     causes = [cause.as_json() for cause in evidence.causes]
-    show({**evidence.as_json(), "causes": causes, **findings.as_json(found)}, print_text)
+    result = {**evidence.as_json(), "causes": causes, **findings.as_json(found)}
+    show({**result, "unseen": unseen}, print_text)
 
 
 def print_finding(finding: findings.Finding, depth: int) -> None:

@@ -27,7 +27,6 @@ from minikafka.security.acls import (
     acl_host,
 )
 from minikafka.tools.cli.acls.options import check_principal, parse_operations
-from minikafka.tools.cli.arguments.command_config import command_config_file
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers, cluster_options
 from minikafka.tools.cli.arguments.options import bootstrap_option, command_config_option
 from minikafka.tools.cli.execution.running import run_with_client
@@ -82,8 +81,8 @@ def or_principal(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         partition_asked = {"named": named, "partition": partition, "offset": offset}
         if not principals:
-            _refuse_rights(cluster, transactional_id, operations, host, bootstrap)
-            command(topic=topic, group=group, data=data, **partition_asked)
+            _refuse_rights(cluster, transactional_id, operations, host)
+            command(topic=topic, group=group, bootstrap=bootstrap, data=data, **partition_asked)
             return
         if len(principals) > 1 or any(value is not None for value in partition_asked.values()):
             raise click.UsageError("with --principal, name one principal, and no partition")
@@ -101,15 +100,12 @@ def _refuse_rights(
     transactional_id: str | None,
     operations: tuple[AclOperation, ...],
     host: str | None,
-    bootstrap: str | None,
 ) -> None:
     """Raise UsageError for options that need --principal."""
     if cluster or transactional_id or operations or host:
         raise click.UsageError(
             "--cluster, --transactional-id, --operation and --host need --principal"
         )
-    if bootstrap or command_config_file():
-        raise click.UsageError("without --principal, name the cluster by --data")
 
 
 def _resource(

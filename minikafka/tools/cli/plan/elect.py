@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import connection_options, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.tools.cli.plan.answer import answer, verbose_option
 from minikafka.tools.cli.terminal.echo import json_option
@@ -16,11 +16,18 @@ from minikafka.tools.cli.terminal.echo import json_option
 @partitions_argument
 @click.option("--preferred", is_flag=True, help="Elect preferred leaders (the default).")
 @click.option("--unclean", is_flag=True, help="Allow leaders outside the ISR.")
-@data_option
+@connection_options
 @timeout_option
 @verbose_option
 @json_option
-def elect(named: Named, preferred: bool, unclean: bool, data: str | None, verbose: bool) -> None:
+def elect(
+    named: Named,
+    preferred: bool,
+    unclean: bool,
+    bootstrap: str | None,
+    data: str | None,
+    verbose: bool,
+) -> None:
     """Show the effects of an election of leaders for these partitions or topics (default: all)."""
     if preferred and unclean:
         raise click.UsageError("--preferred and --unclean cannot be combined")
@@ -29,4 +36,4 @@ def elect(named: Named, preferred: bool, unclean: bool, data: str | None, verbos
         question["partitions"] = list(named.partitions)
     elif named.topics:
         question["topics"] = list(named.topics)
-    answer(question, data, verbose)
+    answer(question, bootstrap, data, verbose)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from minikafka.tools.cli.arguments.options import EXISTING_FILE, data_option, timeout_option
+from minikafka.tools.cli.arguments.options import EXISTING_FILE, connection_options, timeout_option
 from minikafka.tools.cli.arguments.partition_arguments import Named, partitions_argument
 from minikafka.tools.cli.arguments.placement import given_plan, plan_file
 from minikafka.tools.cli.plan.answer import answer, verbose_option
@@ -25,16 +25,21 @@ from minikafka.tools.cli.terminal.echo import json_option
     metavar="1,2,3",
     help="The partition's new brokers, the preferred leader first.",
 )
-@data_option
+@connection_options
 @timeout_option
 @verbose_option
 @json_option
 def reassign(
-    file: str | None, named: Named, replicas: tuple[str, ...], data: str | None, verbose: bool
+    file: str | None,
+    named: Named,
+    replicas: tuple[str, ...],
+    bootstrap: str | None,
+    data: str | None,
+    verbose: bool,
 ) -> None:
     """Show what `minikafka reassign` with the same options would cause."""
     if named.topics or (file is None) == (not named.partitions):
         raise click.UsageError("give either --file, or partitions and --replicas")
     wanted = plan_file(file) if file else given_plan(named.partitions, replicas)
     targets = [[tp.topic, tp.partition, list(to)] for tp, to in wanted.items()]
-    answer({"operation": "reassign", "targets": targets}, data, verbose)
+    answer({"operation": "reassign", "targets": targets}, bootstrap, data, verbose)

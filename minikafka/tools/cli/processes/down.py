@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.waits import until_ended
 from minikafka.tools.cli.terminal.echo import echo
 
 
 @click.command()
-@data_option
+@needs_machine("ends processes")
 @timeout_option
 def down(data: str | None) -> None:
     """Stop all brokers and the ZooKeeper of the cluster; keep the data."""

@@ -20,7 +20,7 @@ import minikafka.tools.cluster.directory as directories
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import data_directory
-from minikafka.tools.cli.arguments.options import data_option
+from minikafka.tools.cli.arguments.options import needs_machine
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.process_argument import ProcessName, ProcessType, shown
 from minikafka.tools.cli.terminal.echo import echo
@@ -75,7 +75,7 @@ def _as_logged(at: datetime) -> str:
     metavar="TIME",
     help="Only lines from this time on: 30s, 10m, 2h or 1d ago, or a local time such as 2026-11-28T22:31:05.",
 )
-@data_option
+@needs_machine("reads files")
 def logs(
     process: ProcessName | None, follow: bool, tail: int | None, since: str, data: str | None
 ) -> None:

@@ -16,7 +16,7 @@ from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
 from minikafka.tools.cli.arguments.options import (
     config_option,
-    data_option,
+    needs_machine,
     time_limit,
     timeout_option,
 )
@@ -39,7 +39,7 @@ NAMING_MS: Final = 1_000
     "in between.",
 )
 @config_option
-@data_option
+@needs_machine("restarts processes")
 @timeout_option
 def restart(
     names: tuple[ProcessName, ...], rolling: bool, config: str | None, data: str | None

@@ -9,7 +9,7 @@ import click
 
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.process_argument import ProcessName, process_argument, shown
 from minikafka.tools.cli.terminal.echo import echo
@@ -17,7 +17,7 @@ from minikafka.tools.cli.terminal.echo import echo
 
 @click.command()
 @process_argument
-@data_option
+@needs_machine("sends a signal to a process")
 @timeout_option
 def kill(process: ProcessName, data: str | None) -> None:
     """Kill the broker ID, or ZooKeeper, with SIGKILL.
@@ -31,7 +31,7 @@ def kill(process: ProcessName, data: str | None) -> None:
 
 @click.command()
 @process_argument
-@data_option
+@needs_machine("sends a signal to a process")
 @timeout_option
 def pause(process: ProcessName, data: str | None) -> None:
     """Pause the broker ID, or ZooKeeper, with SIGSTOP: it keeps its connections and answers nothing."""
@@ -42,7 +42,7 @@ def pause(process: ProcessName, data: str | None) -> None:
 
 @click.command()
 @process_argument
-@data_option
+@needs_machine("sends a signal to a process")
 @timeout_option
 def resume(process: ProcessName, data: str | None) -> None:
     """Let the paused broker ID, or ZooKeeper, continue, with SIGCONT."""

@@ -9,7 +9,7 @@ import minikafka.tools.cluster.local as clusters
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.differences import change_text
 from minikafka.tools.cli.processes.process_argument import ProcessName, process_argument, shown
@@ -24,7 +24,7 @@ from minikafka.tools.cli.terminal.echo import echo
 
 @click.command()
 @process_argument
-@data_option
+@needs_machine("starts a process")
 @timeout_option
 def start(process: ProcessName, data: str | None) -> None:
     """Start the broker ID, or ZooKeeper, with its former ports and data, and wait until it serves clients."""

@@ -6,7 +6,7 @@ import click
 
 from minikafka.tools.cli.arguments.completion import ZOOKEEPER
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.process_argument import ProcessName, process_argument, shown
 from minikafka.tools.cli.processes.waits import until_ended, until_zookeeper_ended
@@ -15,7 +15,7 @@ from minikafka.tools.cli.terminal.echo import echo
 
 @click.command()
 @process_argument
-@data_option
+@needs_machine("stops a process")
 @timeout_option
 def stop(process: ProcessName, data: str | None) -> None:
     """Stop the broker ID after it has handed over its leaderships (controlled shutdown), or stop ZooKeeper."""

@@ -17,7 +17,7 @@ import minikafka.tools.cluster.secure.clients as client_blocks
 from minikafka.base.coordination import MODES
 from minikafka.base.errors import ConfigError
 from minikafka.base.zookeeper import parse_zookeeper, shown_kind
-from minikafka.tools.cli.arguments.options import config_option, data_option, timeout_option
+from minikafka.tools.cli.arguments.options import config_option, needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.processes.differences import Differences, listed
 from minikafka.tools.cli.processes.waits import LATE, start_timeout_ms, until_serving
@@ -39,7 +39,7 @@ def _check_zookeeper(
 @click.command()
 @config_option
 @click.option("--brokers", type=click.IntRange(1, 1000), metavar="N", help="Number of brokers.")
-@data_option
+@needs_machine("starts processes")
 @timeout_option
 @click.option(
     "--port",

@@ -10,10 +10,8 @@ from typing import Final, TypeVar
 
 import minikafka.client as clients
 import minikafka.tools.cluster.observation.access as broker_access
-import minikafka.tools.cluster.observation.observed as observed
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.runtime.clock import SystemRng
 from minikafka.tools.cli.terminal.command_group import nearest
 
 Subject = TypeVar("Subject", str, TopicPartition)
@@ -145,9 +143,9 @@ def explain_topic_errors(topic: str) -> Iterator[None]:
         raise KafkaError(error.code, f"{error.detail}: no such partition; {hint}") from error
 
 
-def similar_partition(found: observed.ObservedCluster, tp: TopicPartition) -> str:
-    """Return a question with topics of the cluster that have similar names, after "; "; "" if there is none."""
-    question = did_you_mean([tp.topic], found.directory.topics())
+def similar_partition(topics: Iterable[str], tp: TopicPartition) -> str:
+    """Return a question with the topics that have similar names, after "; "; "" if there is none."""
+    question = did_you_mean([tp.topic], topics)
     return f"; {question}" if question else ""
 
 
@@ -161,9 +159,7 @@ async def similar_groups(client: clients.Client, name: str) -> str:
     return ""
 
 
-async def similar_local_group(found: observed.ObservedCluster, name: str) -> str:
-    """Return the same as `similar_groups` for the brokers of a cluster on this machine."""
-    brokers = found.record.brokers
-    servers, connector = broker_access.inter_broker_access(found.directory, brokers, SystemRng())
-    async with clients.Client(servers, connector=connector) as client:
+async def similar_group_at(access: broker_access.BrokerAccess, name: str) -> str:
+    """Return the same as `similar_groups` for the brokers of a cluster."""
+    async with clients.Client(access.servers, connector=access.connector) as client:
         return await similar_groups(client, name)

@@ -16,7 +16,7 @@ from minikafka.base.names import INTERNAL_TOPICS
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import data_directory, where_option
-from minikafka.tools.cli.arguments.options import data_option, timeout_option
+from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show, wants_json
 
@@ -25,7 +25,7 @@ _VERSION = 1
 
 
 @click.command()
-@data_option
+@needs_machine("reads the log directories")
 @click.option(
     "--without",
     type=click.IntRange(0),

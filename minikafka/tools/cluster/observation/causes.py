@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,10 @@ from minikafka.tools.cluster.observation.sights import (
     DOWN,
     FAILED,
     PAUSED,
+    REFUSED,
     RUNS,
+    UNREACHABLE,
+    UNTOLD,
     BrokerSight,
     ProcessSight,
     Sights,
@@ -74,10 +77,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Returns the commands that remedies name. `where`: options that name the cluster, with a space in front, or ""."""
+    """Returns the commands that remedies name. `where`: options that name the cluster, with a space in front, or "".
+
+    `is_remote`: the cluster is elsewhere, and these commands run on the machines of its processes.
+    """
 
     where: str = ""
     is_attached: bool = False
+    is_remote: bool = False
 
     def up(self, effect: str) -> str:
         """Return the remedy that starts ZooKeeper and every broker that is down, and resumes the paused ones."""
@@ -95,12 +102,14 @@ class Commands:
 
     def of_broker(self, command: str, broker: int, effect: str = "") -> str:
         """Return the remedy for one broker: `minikafka COMMAND ID`, then its effect."""
-        return f"`minikafka {command} {broker}{self.where}`{effect and ' '}{effect}"
+        where = "" if self.is_remote else self.where
+        place = " on its machine" if self.is_remote else ""
+        return f"`minikafka {command} {broker}{where}`{place}{effect and ' '}{effect}"
 
 
 def causes_of(seen: Sights, where: str = "") -> list[Cause]:
     """Return the root causes of the cluster's problems, those that have the largest effects first."""
-    commands = Commands(where, seen.is_attached)
+    commands = Commands(where, seen.is_attached, seen.is_remote)
     brokers = seen.brokers.values()
     zookeeper = seen.zookeeper.process
     if all(broker.process.state == DOWN for broker in brokers) and (
@@ -228,7 +237,9 @@ def _zookeeper(seen: Sights, commands: Commands) -> Iterator[Cause]:
     if process is None:
         if failure:
             text = f"ZooKeeper at {address} does not serve: {failure}, {_HALTED}"
-            yield Cause("zookeeper-silent", text, "start it: it does not belong to this cluster")
+            own = "look at it on its machine"
+            remedy = own if seen.is_remote else "start it: it does not belong to this cluster"
+            yield Cause("zookeeper-silent", text, remedy)
         return
     for path in process.missing:
         text = (
@@ -303,6 +314,10 @@ def _broker(
         text = f"{name} is paused (SIGSTOP, pid {process.pid})"
         remedy = commands.of_broker("resume", broker.id, "lets it continue")
         yield Cause("broker-paused", text, remedy, broker.id)
+    elif process.state == UNREACHABLE:
+        yield _unreachable(broker, seen)
+    elif process.state == UNTOLD:
+        return
     elif broker.answer is None and not process.missing:
         yield _silent(broker, commands)
     elif broker.answer is None:
@@ -356,6 +371,31 @@ def _broker_down(broker: BrokerSight, commands: Commands) -> Cause:
     return Cause("broker-down", text, remedy, broker.id)
 
 
+def _unreachable(broker: BrokerSight, seen: Sights) -> Cause:
+    listing = [id_ for id_, answer in seen.answers.items() if broker.id in answer["live_brokers"]]
+    if not broker.address:
+        text = f"broker {broker.id} is away: no broker that answers lists it as alive"
+        return Cause("broker-unreachable", text, "start it on its machine", broker.id)
+    text = f"broker {broker.id} at {broker.address} cannot be reached from here: {broker.failure}"
+    if listing and broker.failure == REFUSED:
+        text += f". Its process has ended, or listens elsewhere; {_names(listing)} it as alive"
+        return Cause("broker-unreachable", text, "start it on its machine", broker.id)
+    if listing:
+        text += f", although {_names(listing)} it as alive"
+        remedy = "check the network between here and its machine, and its advertised address"
+        return Cause("broker-unreachable", text, remedy, broker.id)
+    if seen.answers:
+        text += ", and no broker that answers lists it as alive"
+    return Cause("broker-unreachable", text, "start it on its machine", broker.id)
+
+
+def _names(brokers: Sequence[int]) -> str:
+    """Return the subject of a sentence: `broker 1 lists` or `brokers 1, 3 list`."""
+    if len(brokers) == 1:
+        return f"broker {brokers[0]} lists"
+    return f"brokers {', '.join(map(str, brokers))} list"
+
+
 def failure_in(process: ProcessSight) -> str:
     """Return the error with which a process has ended; "" if its log does not end with one."""
     line = process.last_line
@@ -392,8 +432,12 @@ def _controller(seen: Sights) -> Iterator[Cause]:
     if active_controller(answers, seen.elected) is not None:
         return
     last = max(answers.values(), key=lambda answer: answer["controller_epoch"])["controller_id"]
+    if last in seen.brokers and seen.brokers[last].process.state == UNTOLD:
+        return
     text = "no broker that answers is the controller"
-    if last in seen.brokers and last not in answers:
+    if seen.is_remote and last in seen.brokers:
+        text += f"; they name broker {last}"
+    elif last in seen.brokers and last not in answers:
         timeout = seen.brokers[last].session_timeout_ms
         limit = f" ({timeout / 1000:g} s after it failed)" if timeout else ""
         text += f": it is broker {last} until its ZooKeeper session expires{limit}"

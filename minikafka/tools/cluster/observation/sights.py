@@ -45,6 +45,12 @@ NEW_MS: Final = 5_000
 RUNS: Final = "runs"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
+UNREACHABLE: Final = "unreachable"
+"""The state of a broker elsewhere that does not answer here."""
+UNTOLD: Final = "unknown"
+"""The state of a broker elsewhere that serves clients, but does not tell its state."""
+REFUSED: Final = "connection refused"
+"""The failure of a call to a process that has ended."""
 _API_VERSIONS: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """A whole request of the oldest version: length, API, version, correlation id, no client id."""
 CLEAN_END: Final = "has stopped"
@@ -57,7 +63,7 @@ _ZOOKEEPER_PORT: Final = 2181
 
 @dataclass(frozen=True, slots=True)
 class ProcessSight:
-    """The condition of one process: `state` is RUNS, PAUSED or DOWN.
+    """The condition of one process: `state` is RUNS, PAUSED or DOWN; elsewhere RUNS, UNREACHABLE or UNTOLD.
 
     `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
     space. `last_line`: the last line of its output. `log`: the file of its output. `missing`: its directories that do
@@ -78,7 +84,8 @@ class BrokerSight:
     """One broker. `answer`: its answer to the control-plane call `state`, None if there is none.
 
     `failure`: why the call failed. `answers_clients`: whether it answers a client's request, None if it was not asked.
-    `session_timeout_ms`: its setting, None if its configuration cannot be read.
+    `session_timeout_ms`: its setting, None if its configuration cannot be read. `host`: of its listener for clients, ""
+    if it is not known.
     """
 
     id: int
@@ -89,6 +96,12 @@ class BrokerSight:
     failure: str = ""
     answers_clients: bool | None = None
     session_timeout_ms: int | None = None
+    host: str = ""
+
+    @property
+    def address(self) -> str:
+        """Host and port of the listener for clients, "" if they are not known."""
+        return f"{self.host}:{self.port}" if self.host else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,8 @@ class Sights:
 
     `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
     no longer includes. `coordination`: the mode of the cluster. `elected`: the broker that ZooKeeper names as the
-    controller, read only if the brokers disagree; else None.
+    controller, read only if the brokers disagree; else None. `is_remote`: the cluster is elsewhere, so that only the
+    answers of its brokers were observed.
     """
 
     zookeeper: ZooKeeperSight
@@ -120,6 +134,7 @@ class Sights:
     retired: tuple[int, ...] = ()
     coordination: str = CONTROLLER
     elected: int | None = None
+    is_remote: bool = False
     answers: Mapping[int, Mapping[str, Any]] = field(init=False)
     """The answers of the brokers to the call `state`, by broker id."""
 
@@ -211,7 +226,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, KafkaError) and error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return error.detail
     text = str(error).rpartition(": ")[2] or repr(error)
-    return "connection refused" if text.startswith("Connect call failed") else text
+    return REFUSED if text.startswith("Connect call failed") else text
 
 
 def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:

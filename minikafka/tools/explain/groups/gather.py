@@ -60,7 +60,7 @@ async def collect(sources: Sources, group: str, client: Client, clock: Clock) ->
     """Collect and return all data about the group, except the causes."""
     began = clock.wall_ms()
     answers = await sources.ask(EXPLAIN_GROUP, {"group": group})
-    past = history(sources.group_lines(group))
+    past = history(await sources.group_lines(group))
     known = GroupEvidence(group, began, answers, past)
     if known.coordinator is not None:
         # The times in its report and in its ledger are of its own clock.

@@ -18,12 +18,13 @@ from support.kafka.kio_oracle import (
 from support.kafka.random_messages import MESSAGES, message
 
 from minikafka.kafka.messages import table
+from minikafka.kafka.messages.own import OWN_REQUESTS, OWN_RESPONSES
 from minikafka.kafka.messages.records import RECORDS
 from minikafka.kafka.messages.requests import REQUESTS
 from minikafka.kafka.messages.responses import RESPONSES
 from minikafka.kafka.messages.table import NULL_UUID, Structure
 from minikafka.kafka.wire.codec import is_flexible
-from minikafka.kafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, SERVED
+from minikafka.kafka.wire.versions import JOIN_GROUP, OFFSET_COMMIT, OWN, SERVED
 
 KIO_TYPES = {"error_code": "int16"}
 ALL_KEYS = "configuration_keys"
@@ -31,7 +32,8 @@ ALL_KEYS = "configuration_keys"
 
 
 def test_table_has_every_served_api_and_version() -> None:
-    assert list(REQUESTS) == list(RESPONSES) == list(SERVED)
+    assert list(REQUESTS) == list(RESPONSES) == [api for api in SERVED if api not in OWN]
+    assert set(OWN_REQUESTS) == set(OWN_RESPONSES) == OWN
     for api, (low, high) in SERVED.items():
         for found in (table.request(api), table.response(api)):
             assert found.versions.low <= low

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.runtime.clock import SystemRng
+from minikafka.tools.cli.execution import sources as opened
 from minikafka.tools.cli.plan import answer as module
 from minikafka.tools.cli.plan import plan
 from minikafka.tools.cluster import ClusterError
@@ -31,6 +33,7 @@ ASSUMED = {"kind": "assumed", "cause": "", "text": "broker 2 dies, its session e
 class Scripted:
     def __init__(self) -> None:
         self.asked: list[Any] = []
+        self.directory = SimpleNamespace(path="DIR")
         self.answers: dict[int, Any] = {
             1: KafkaError(ErrorCode.NOT_CONTROLLER),
             2: {"lines": [ASSUMED, WRITE, DECISION]},
@@ -45,6 +48,7 @@ class Scripted:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     found = Scripted()
     monkeypatch.setattr(module, "find_running_cluster", lambda data: found)
+    monkeypatch.setattr(opened, "find_cluster", lambda data: found)
     return found
 
 

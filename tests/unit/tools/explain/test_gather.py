@@ -21,9 +21,7 @@ class Sources:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.asked = 0
-        record = SimpleNamespace(brokers=[SimpleNamespace(id=1)], coordination="controller")
-        directory = SimpleNamespace()
-        self.found: Any = SimpleNamespace(record=record, directory=directory)
+        self.seen = SimpleNamespace(brokers={1: None}, coordination="controller")
 
     async def ask(self, method: str, body: dict[str, Any]) -> dict[int, Any]:
         self.asked += 1
@@ -34,12 +32,13 @@ class Sources:
 
     async def nodes(self, tp: TopicPartition) -> None: ...
 
-    async def sights(self) -> None: ...
+    async def sights(self) -> Any:
+        return self.seen
 
     async def causes(self) -> list[Any]:
         return []
 
-    def partition_lines(self, topic: str) -> list[Any]:
+    async def partition_lines(self, topic: str) -> list[Any]:
         return []
 
 

@@ -62,7 +62,6 @@ def offered(line: str) -> list[str]:
         ("groups describe -b h:1 ", ["sales", "shop"]),
         ("why --group sh", []),
         ("reassign -b h:1 --generate --topics events,er", ["events,errors"]),
-        ("trace -b h:1 events-1", []),
         ("elect -b h:1 events-1", ["events-1", "events-10"]),
         ("produce -b h:1 ev", ["events"]),
     ],

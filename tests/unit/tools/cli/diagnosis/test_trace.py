@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from support.ledger.group_ledger import GroupLedgerWorld
 from support.ledger.ledger_lines import Lines
 
-from minikafka.tools.cli.diagnosis import trace as module
 from minikafka.tools.cli.diagnosis.trace import trace
+from minikafka.tools.cli.execution import sources as opened
 from minikafka.tools.cluster.observation.state import ClusterState, combine
-from minikafka.tools.explain.gather import Sources
+from minikafka.tools.explain.gather import LocalSources
 
 SILENT = (
     "now: broker 1 does not answer; its last line in the ledger is from 00:00:01.004, "
@@ -30,9 +30,12 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Lines:
     async def state() -> ClusterState:
         return combine({})
 
+    async def lines(*_: object) -> object:
+        return ledger.lines
+
     found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR", topics=set))
-    monkeypatch.setattr(module, "find_cluster", lambda data: found)
-    monkeypatch.setattr(Sources, "partition_lines", lambda self, topic: ledger.lines)
+    monkeypatch.setattr(opened, "find_cluster", lambda data: found)
+    monkeypatch.setattr(LocalSources, "partition_lines", lines)
     return ledger
 
 
@@ -94,8 +97,11 @@ def test_brokers_without_the_partition_are_not_shown_as_down(
     async def state() -> ClusterState:
         return replace(combine({}), answers={1: {"backlog": {}}})
 
+    async def lines(*_: object) -> object:
+        return ledger.lines
+
     found = SimpleNamespace(state=state, directory=SimpleNamespace(path="DIR", topics=set))
-    monkeypatch.setattr(module, "find_cluster", lambda data: found)
+    monkeypatch.setattr(opened, "find_cluster", lambda data: found)
     _, output = run()
     assert output[-1] == "now: unknown to every broker that answers"
 
@@ -151,10 +157,13 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     async def ask(*_: object) -> object:
         return world.evidence().answers
 
+    async def lines(*_: object) -> object:
+        return world.lines
+
     found = SimpleNamespace(directory=SimpleNamespace(path="DIR", topics=set))
-    monkeypatch.setattr(module, "find_cluster", lambda data: found)
-    monkeypatch.setattr(Sources, "ask", ask)
-    monkeypatch.setattr(Sources, "group_lines", lambda self, group: world.lines)
+    monkeypatch.setattr(opened, "find_cluster", lambda data: found)
+    monkeypatch.setattr(LocalSources, "ask", ask)
+    monkeypatch.setattr(LocalSources, "group_lines", lines)
     return world
 
 
@@ -203,7 +212,8 @@ def test_unknown_group_exits_with_code_1_in_trace(
     async def similar(*_: object) -> str:
         return "; did you mean g1?"
 
-    monkeypatch.setattr(module, "similar_local_group", similar)
+    monkeypatch.setattr("minikafka.tools.cli.diagnosis.trace.similar_group_at", similar)
+    monkeypatch.setattr(LocalSources, "access", lambda self: None)
     code, output = group()
     assert code == 1
     assert output == [

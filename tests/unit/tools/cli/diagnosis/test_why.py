@@ -10,10 +10,11 @@ from click.testing import CliRunner
 from support.ledger.group_ledger import GroupLedgerWorld
 from support.ledger.ledger_lines import Scene
 
-from minikafka.tools.cli.diagnosis import why as module
 from minikafka.tools.cli.diagnosis.why import why
+from minikafka.tools.cli.execution import sources as opened
 from minikafka.tools.cluster.observation.causes import Cause
 from minikafka.tools.explain.evidence import Nodes, PartitionEvidence
+from minikafka.tools.explain.gather import LocalSources
 from minikafka.tools.explain.groups.evidence import GroupEvidence
 
 
@@ -24,8 +25,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     async def gather(*_: object) -> PartitionEvidence:
         return scene.evidence()
 
-    directory = SimpleNamespace(topics=lambda: {"t1", "other"})
-    monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))
+    directory = SimpleNamespace(path="DIR", topics=lambda: {"t1", "other"})
+    monkeypatch.setattr(opened, "find_cluster", lambda data: SimpleNamespace(directory=directory))
     monkeypatch.setattr("minikafka.tools.explain.gather.gather", gather)
     return scene
 
@@ -114,8 +115,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> GroupLedgerWorld:
     async def gather_group(*_: object) -> GroupEvidence:
         return world.evidence()
 
-    directory = SimpleNamespace(topics=lambda: {"t1", "other"})
-    monkeypatch.setattr(module, "find_cluster", lambda data: SimpleNamespace(directory=directory))
+    directory = SimpleNamespace(path="DIR", topics=lambda: {"t1", "other"})
+    monkeypatch.setattr(opened, "find_cluster", lambda data: SimpleNamespace(directory=directory))
     monkeypatch.setattr("minikafka.tools.explain.groups.gather.gather_group", gather_group)
     return world
 
@@ -151,7 +152,8 @@ def test_unknown_group_exits_with_code_1_in_why(
     async def similar(*_: object) -> str:
         return "; did you mean g1?"
 
-    monkeypatch.setattr(module, "similar_local_group", similar)
+    monkeypatch.setattr("minikafka.tools.cli.diagnosis.why.similar_group_at", similar)
+    monkeypatch.setattr(LocalSources, "access", lambda self: None)
     done = CliRunner().invoke(why, ["--group", "g"])
     assert done.exit_code == 1
     assert "there is no group g; did you mean g1?" in done.output

@@ -20,7 +20,7 @@ from minikafka.tools.cli.main import commands
         ("--principal User:a --topic t --operation fly", "is not one of"),
         ("--principal User:a --group g --operation write", "Group has no operation Write"),
         ("--operation write --topic t", "need --principal"),
-        ("t-0 --bootstrap h:1", "name the cluster by --data"),
+        ("t-0 --data d --command-config /dev/null", "--command-config needs --bootstrap"),
     ],
 )
 def test_options_that_ask_nothing_are_a_usage_error(line: str, reason: str) -> None:

@@ -72,7 +72,7 @@ class Scene:
         brokers = self.cluster.brokers
         return {number: await brokers[number].on_call(Call(method, body)) for number in brokers}
 
-    def group_lines(self, _: str) -> list[Line]:
+    async def group_lines(self, _: str) -> list[Line]:
         """Return the ledger lines about all groups."""
         return [line for line in self.cluster.history() if line["kind"] == GROUP]
 

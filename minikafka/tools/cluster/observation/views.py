@@ -30,33 +30,37 @@ class BrokerView(NamedTuple):
     topics: Sequence[clients.TopicInfo]
 
 
-async def read_views(addresses: Iterable[str], access: logins.Connector | None) -> list[BrokerView]:
+async def read_views(
+    addresses: Iterable[str], access: logins.Connector | None, timeout_ms: int = ASK_MS
+) -> list[BrokerView]:
     """Return the views of the brokers at these addresses, and of all brokers that they name, as far as they answer.
 
-    `access`: how to connect; None: in the clear, without a login.
+    `access`: how to connect; None: in the clear, without a login. `timeout_ms`: for each broker.
     """
     asked = list(dict.fromkeys(addresses))
-    found = await asyncio.gather(*(_view(address, access) for address in asked))
+    found = await asyncio.gather(*(_view(address, access, timeout_ms) for address in asked))
     views = [view for view in found if view is not None]
     nodes = [node for view in views for node in view.info.brokers.values()]
     named = dict.fromkeys(f"{node.host}:{node.port}" for node in nodes)
     more = await asyncio.gather(
-        *(_view(address, access) for address in named if address not in asked)
+        *(_view(address, access, timeout_ms) for address in named if address not in asked)
     )
     return [*views, *(view for view in more if view is not None)]
 
 
-async def _view(address: str, access: logins.Connector | None) -> BrokerView | None:
-    """Return the view of a broker; None if it does not answer within ASK_MS. A paused broker accepts connections.
+async def _view(
+    address: str, access: logins.Connector | None, timeout_ms: int
+) -> BrokerView | None:
+    """Return the view of a broker; None if it does not answer within `timeout_ms`. A paused broker accepts connections.
 
     Raises NotAdmitted.
     """
     try:
         async with (
-            asyncio.timeout(ASK_MS / 1000),
-            clients.Client(address, connector=access, api_timeout_ms=ASK_MS) as client,
+            asyncio.timeout(timeout_ms / 1000),
+            clients.Client(address, connector=access, api_timeout_ms=timeout_ms) as client,
         ):
-            return BrokerView(address, *await client.admin.describe())
+            return BrokerView(address, *await client.admin.describe(retries=False))
     except logins.NotAdmitted:
         raise
     except (KafkaError, OSError, TimeoutError):

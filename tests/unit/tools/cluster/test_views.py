@@ -8,7 +8,7 @@ from minikafka.base.coordination import CONTROLLER, LEADERS
 from minikafka.base.model import TopicPartition
 from minikafka.client import ClusterInfo, Node, PartitionInfo, TopicInfo
 from minikafka.client.administration.results import Resource, ResourceType
-from minikafka.tools.cli.cluster.views import (
+from minikafka.tools.cluster.observation.views import (
     BrokerView,
     contradictions,
     coordination_of,

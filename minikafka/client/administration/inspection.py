@@ -1,0 +1,91 @@
+"""The request with which brokers of minikafka tell about themselves, the cluster and their ledgers: InspectBroker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from json import dumps
+from typing import Any, Final
+
+from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.client.metadata import error_code
+from minikafka.client.network import Address, Network, request
+from minikafka.kafka.wire import versions
+
+DENIED: Final = (
+    "no ACL lets the client describe the cluster, which this command needs: "
+    "`minikafka acls add --allow-principal User:NAME --operation Describe --cluster` grants it"
+)
+UNKNOWN: Final = "it does not know the request InspectBroker: it is minikafka 0.1.0 or Apache Kafka"
+
+
+class Inspection:
+    """Questions to single brokers, available as `client.inspection`."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._checked: set[Address] = set()
+        """The brokers that know the request."""
+
+    async def ask(
+        self,
+        address: Address,
+        question: str,
+        argument: Mapping[str, Any],
+        *,
+        broker: int,
+        timeout_ms: int,
+    ) -> list[bytes]:
+        """Return the rows of the answer, each a JSON object, from all pages.
+
+        `broker`: the id of the broker that is expected at the address. `timeout_ms`: for each page, and for the
+        connection. Raises KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION for a broker that does
+        not know the request, or the broker's own error; and NotAdmitted.
+        """
+        try:
+            await self._check_known(address, timeout_ms)
+            rows: list[bytes] = []
+            position = ""
+            while True:
+                body = request(
+                    versions.INSPECT_BROKER,
+                    question=question,
+                    argument=dumps(argument),
+                    position=position,
+                )
+                answer = await self._network.call(
+                    address, versions.INSPECT_BROKER, timeout_ms, body
+                )
+                rows += _rows(answer, broker)
+                position = answer.next_position
+                if not position:
+                    return rows
+        except TimeoutError as error:
+            text = f"no answer within {timeout_ms / 1000:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from error
+        except OSError as error:
+            text = error.strerror or str(error)
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, text) from error
+
+    async def _check_known(self, address: Address, timeout_ms: int) -> None:
+        """Raise KafkaError UNSUPPORTED_VERSION for a broker that would close the connection."""
+        if address in self._checked:
+            return
+        body = request(versions.API_VERSIONS)
+        answer = await self._network.call(address, versions.API_VERSIONS, timeout_ms, body)
+        if all(row.api_key != versions.INSPECT_BROKER for row in answer.api_keys):
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, UNKNOWN)
+        self._checked.add(address)
+
+
+def _rows(answer: Any, broker: int) -> Iterator[bytes]:
+    """Yield the rows of a page. Raises KafkaError."""
+    code = error_code(answer.error_code)
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        raise KafkaError(code, DENIED)
+    if code is not ErrorCode.NONE:
+        raise KafkaError(code, answer.error_message or "")
+    if answer.broker_id != broker:
+        text = f"broker {answer.broker_id} answers there"
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, text)
+    for row in answer.rows:
+        yield bytes(row.json)
