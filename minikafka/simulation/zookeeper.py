@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.simulation.clocks import LoopClock
-from minikafka.simulation.loop import Process, running_loop, start_in
+from minikafka.simulation.loop import Process, SeededLoop, running_loop, start_in
 from minikafka.simulation.ports import InlineExecutor, SeededRng
 from minikafka.simulation.storage import MemoryStorage
 from minikafka.simulation.transport import MemoryTransport
@@ -33,6 +33,7 @@ DATA_DIR: Final = "/zookeeper"
 _started: WeakKeyDictionary[asyncio.AbstractEventLoop, list[ZooKeeperInMemory]] = (
     WeakKeyDictionary()
 )
+"""The servers for `close_all`. They refer to their loop, so without `close_all` they are never freed."""
 
 
 class ZooKeeperInMemory(Znodes):
@@ -77,7 +78,9 @@ class ZooKeeperInMemory(Znodes):
         """Start the server in its own process, unless it runs."""
         if not self._is_started:
             self._is_started = True
-            _started.setdefault(asyncio.get_running_loop(), []).append(self)
+            loop = asyncio.get_running_loop()
+            if not isinstance(loop, SeededLoop):  # a SeededLoop ends the server's tasks itself
+                _started.setdefault(loop, []).append(self)
             started = self.server.start("memory", PORT)
             await start_in(self.process, started)
             self._allow_direct_writes()
@@ -131,7 +134,7 @@ class _Clock(LoopClock):
 
 
 async def close_all() -> None:
-    """Close every server that was started in the running loop, and its clients."""
+    """Close every server that was started in the running loop, and its clients, unless it is a `SeededLoop`."""
     for server in _started.pop(asyncio.get_running_loop(), []):
         for client in server.clients:
             await client.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import logging
+import weakref
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -104,3 +107,17 @@ def test_error_of_a_scenario_is_shown_although_a_broker_is_paused():
 
     with pytest.raises(ValueError, match="the scenario has failed"):
         run(CONTROLLER, scenario)
+
+
+def test_cluster_of_an_ended_run_is_freed(mode: str, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(
+        logging.CRITICAL
+    )  # pytest keeps log records, whose arguments refer to the cluster
+    ended: list[weakref.ref[MemoryCluster]] = []
+
+    async def scenario(cluster: MemoryCluster, client: Client) -> None:
+        ended.append(weakref.ref(cluster))
+
+    run(mode, scenario)
+    gc.collect()
+    assert ended[0]() is None
