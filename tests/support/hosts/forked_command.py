@@ -1,7 +1,7 @@
 """`minikafka` on a machine of the tests (`machines.py`): the command is forked (`fork_server.py`) into the machine.
 
 The environment has the socket of `Forks` in FORKS, and the pid of the machine's first process in MACHINE. This process
-passes signals on, and ends as the command does.
+passes signals on, except SIGKILL, and ends as the command does.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     service_manager.py start|stop|restart|enable|disable|daemon-reload [--now] [UNIT]
 
 `start` returns when the process has said that it is ready (`Type=notify`), or at once. `stop` sends SIGTERM and waits.
-A service that ends by itself is not started again. Each service writes to /run/NAME.log.
+A service that ends by itself is not started again. Each service writes to /run/NAME.log. A unit's `minikafka` is the
+one in the PATH, and its `User` has no effect.
 """
 
 from __future__ import annotations
@@ -50,18 +51,21 @@ def start(name: str) -> None:
         address.chmod(0o666)
         with (STATE / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                shlex.split(unit["ExecStart"]),
+                command_of(unit["ExecStart"]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 env={**os.environ, "NOTIFY_SOCKET": str(address)},
-                user=unit.get("User"),
-                group=unit.get("Group"),
             )
         (STATE / f"{name}.pid").write_text(str(process.pid))
         if unit.get("Type") == "notify":
             wait_until_ready(name, process, ready)
+
+
+def command_of(line: str) -> list[str]:
+    program, *arguments = shlex.split(line)
+    return [program if Path(program).name != "minikafka" else "minikafka", *arguments]
 
 
 def wait_until_ready(name: str, process: subprocess.Popen[bytes], ready: socket.socket) -> None:
