@@ -26,6 +26,9 @@ class SessionItem(Protocol):
     def unbind(self) -> None:
         """Drop the reference to the follower's progress; the next fetch of the partition finds the progress again."""
 
+    def supersede(self) -> None:
+        """Drop the reference, because another session of the follower fetches the partition."""
+
 
 class FollowerProgress:
     """The leader's knowledge of one follower since the leader's epoch began.

@@ -29,6 +29,8 @@ _CORRUPT: Final = int(ErrorCode.CORRUPT_MESSAGE)
 _OUT_OF_RANGE: Final = int(ErrorCode.OFFSET_OUT_OF_RANGE)
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+SUPERSEDED: Final = -2
+"""The epoch of a session that takes no further fetch; no request has it."""
 SESSION_NOT_FOUND: Final = int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 INVALID_SESSION_EPOCH: Final = int(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 FINAL_EPOCH: Final = -1
@@ -122,6 +124,15 @@ class SessionPartition:
 
     def unbind(self) -> None:
         self.partition = self.progress = None
+
+    def supersede(self) -> None:
+        """Unbind this partition, and let the session end with its next fetch: another one of the follower has it.
+
+        That may be an old fetch of a connection that the follower has given up. It would never fetch again, and a
+        session lists a partition only if it changes.
+        """
+        self.unbind()
+        self.session.epoch = SUPERSEDED
 
 
 class FollowerSession:
@@ -315,7 +326,8 @@ class FollowerSession:
         partition = self.lookup(item.topic, item.number)
         progress = partition.followers.get(self.broker_id) if partition is not None else None
         if progress is not None:
-            progress.release()  # of the item in the follower's earlier session
+            if progress.item is not None:
+                progress.item.supersede()
             progress.item = item
         item.partition, item.progress = partition, progress
 

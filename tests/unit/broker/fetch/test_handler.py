@@ -401,6 +401,24 @@ def test_follower_fetch_of_an_unknown_session_or_wrong_session_epoch_is_refused(
     assert follower.fetch_in_session((1, 1), 0) == [ErrorCode.NONE]
 
 
+def test_session_starts_again_after_a_late_fetch_of_the_followers_earlier_connection(
+    replicas: Replicas,
+) -> None:
+    """After a cut, the kernel still delivers what was sent before the follower connected again."""
+    replicas.ids = (0, 9)
+    replicas.elect(0, isr=(0,), to=(0,))
+    earlier, follower = Consumer(replicas[0]), Consumer(replicas[0])
+    assert follower.fetch_in_session((0, 0), 3) == [ErrorCode.NONE]
+    assert earlier.fetch_in_session((0, 0), 2) == [ErrorCode.NONE]
+    assert earlier.api.session is not None
+    earlier.api.session.close()
+    assert follower.fetch_in_session((1, 1), 3) == [ErrorCode.INVALID_FETCH_SESSION_EPOCH]
+    assert follower.fetch_in_session((0, 0), 3) == [ErrorCode.NONE]
+    progress = replicas[0].partition.followers[9]
+    assert progress.item is not None
+    assert progress.offset == 3
+
+
 def test_consumer_fetch_of_an_unknown_session_is_refused(replicas: Replicas) -> None:
     refused = Consumer(replicas[0]).fetch_in_session((5, 1), 0, broker=-1)
     assert refused == [ErrorCode.FETCH_SESSION_ID_NOT_FOUND]
