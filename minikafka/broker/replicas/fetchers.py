@@ -38,6 +38,7 @@ _CONNECT_WITHIN_MS: Final = 10_000
 """Kafka's socket.connection.setup.timeout.ms: the time after which an attempt to connect has failed."""
 _SILENT_MS: Final = 5_000
 """Time without a response to a fetch after which the leader counts as not reached."""
+_SILENCE: Final = "no response to a fetch"
 _BACKOFF_MIN_MS: Final = 50
 _FRAME_SLACK: Final = 64 << 20
 """Maximum bytes of a response in addition to its records."""
@@ -269,6 +270,7 @@ class LeaderConnection(FramedStream):
             self._checked, self._checked_at = self._correlation, now
         elif self._outstanding and now - self._checked_at > self._config.replica_socket_timeout_ms:
             logger.warning("leader %d does not respond, reconnecting", self._fetcher.leader)
+            self._fetcher.note_failure(_SILENCE, self._checked_at)
             self.link.abort()
 
     def silent_since(self, now: int) -> int | None:
@@ -301,11 +303,11 @@ class LeaderFetcher:
         if self._failed is not None or self.connection is None:
             return self._failed
         since = self.connection.silent_since(now)
-        return None if since is None else (since, "no response to a fetch")
+        return None if since is None else (since, _SILENCE)
 
-    def _note_failure(self, why: str) -> None:
-        since = self._failed[0] if self._failed is not None else self._fetchers.clock.now()
-        self._failed = since, why
+    def note_failure(self, why: str, since: int) -> None:
+        """Note that the leader is not reached, `since` this time (monotonic ms) or an earlier failure."""
+        self._failed = since if self._failed is None else self._failed[0], why
 
     def wake(self) -> None:
         """Act on a change of the followed partitions: send requests, or close the connection if none is left."""
@@ -333,7 +335,7 @@ class LeaderFetcher:
                 except (OSError, LoginFailed) as error:
                     why = str(error) or "no response"
                     logger.info("cannot reach leader %d at %s: %s", self.leader, endpoint, why)
-                    self._note_failure(why)
+                    self.note_failure(why, fetchers.clock.now())
                     if not isinstance(error, TimeoutError):  # silence is no sign of a death
                         fetchers.on_not_connected(self.leader)
                 else:

@@ -92,6 +92,8 @@ class Links:
         self._peers: dict[BrokerId, Broker] = {}
         """The other brokers, with those that are no longer alive but have replicas."""
         self._failures: dict[tuple[BrokerId | None, str], _Failure] = {}
+        self._reached: dict[BrokerId, int] = {}
+        """When each other broker has last answered (monotonic ms)."""
         self._received: dict[BrokerId, _Received] = {}
         self._confirmed: dict[BrokerId, int] = {}
         """The registration of this broker that each other broker has listed."""
@@ -153,7 +155,8 @@ class Links:
             for id_, (report, at) in self._received.items()
             if report.age_ms + now - at < _FORGET_MS
         }
-        return {**found, self._id: LinkReport(0, tuple(self.broken()))}
+        reached_ms = {id_: now - at for id_, at in self._reached.items() if id_ in self._peers}
+        return {**found, self._id: LinkReport(0, tuple(self.broken()), reached_ms)}
 
     def _keep(self, reports: Any) -> None:
         """Keep each report of another broker that is newer than the one that this broker has."""
@@ -200,11 +203,15 @@ class Links:
         except KafkaError as error:
             # It answers: an earlier version does not know the call.
             if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                self._failures.pop(key, None)
+                self._answered(broker.id)
             return
-        self._failures.pop(key, None)
+        self._answered(broker.id)
         self._keep(told.reports)
         self.compare_registration(broker.id, told.epoch)
+
+    def _answered(self, broker_id: BrokerId) -> None:
+        self._failures.pop((broker_id, CALLS), None)
+        self._reached[broker_id] = self._clock.now()
 
     def compare_registration(self, by: BrokerId, epoch: int) -> None:
         """Act on the registration of this broker that another one lists; NO_EPOCH: none.

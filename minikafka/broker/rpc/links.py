@@ -44,15 +44,20 @@ class BrokenLink(NamedTuple):
 
 
 class LinkReport(NamedTuple):
-    """The broken links that one broker has seen. `age_ms`: the time since it made the report."""
+    """The broken links that one broker has seen. `age_ms`: the time since it made the report.
+
+    `reached_ms`: by broker, the time since it has answered a call of this broker.
+    """
 
     age_ms: int
     links: tuple[BrokenLink, ...]
+    reached_ms: Mapping[BrokerId, int] = {}
 
     def older(self, by_ms: int) -> LinkReport:
         """Return the report as it is `by_ms` later."""
         links = (link._replace(for_ms=link.for_ms + by_ms) for link in self.links)
-        return LinkReport(self.age_ms + by_ms, tuple(links))
+        reached_ms = {id_: ago + by_ms for id_, ago in self.reached_ms.items()}
+        return LinkReport(self.age_ms + by_ms, tuple(links), reached_ms)
 
 
 Reports = Mapping[BrokerId, LinkReport]
@@ -78,7 +83,11 @@ def encode_links(broker_id: BrokerId, epoch: int, reports: Reports) -> dict[str,
 def as_json(reports: Reports) -> dict[str, Any]:
     """Return reports as plain values, by broker id."""
     return {
-        str(id_): {"age_ms": report.age_ms, "links": [link._asdict() for link in report.links]}
+        str(id_): {
+            "age_ms": report.age_ms,
+            "links": [link._asdict() for link in report.links],
+            "reached_ms": {str(other): ago for other, ago in report.reached_ms.items()},
+        }
         for id_, report in reports.items()
     }
 
@@ -95,16 +104,23 @@ def decode_links(body: object) -> LinksBody:
 
 def reports_of(value: object) -> dict[BrokerId, LinkReport]:
     """Return the reports that `as_json` has made. Raises KafkaError INVALID_REQUEST."""
-    found = {}
-    for id_, report in _map(value).items():
-        if not isinstance(id_, str) or not id_.isdecimal():
-            raise invalid("a broker id is not a number")
-        links = _map(report).get("links")
-        if not isinstance(links, list) or len(links) > ROWS_MAX:
-            raise invalid(f"expected a list of at most {ROWS_MAX} links")
-        age_ms = as_integer(_map(report).get("age_ms"), 0, INT64_MAX)
-        found[as_broker_id(int(id_))] = LinkReport(age_ms, tuple(map(_link, links)))
-    return found
+    return {_id_of(id_): _report(_map(report)) for id_, report in _map(value).items()}
+
+
+def _report(fields: dict[str, Any]) -> LinkReport:
+    links = fields.get("links")
+    if not isinstance(links, list) or len(links) > ROWS_MAX:
+        raise invalid(f"expected a list of at most {ROWS_MAX} links")
+    age_ms = as_integer(fields.get("age_ms"), 0, INT64_MAX)
+    reached = _map(fields.get("reached_ms", {}))
+    reached_ms = {_id_of(id_): as_integer(ago, 0, INT64_MAX) for id_, ago in reached.items()}
+    return LinkReport(age_ms, tuple(map(_link, links)), reached_ms)
+
+
+def _id_of(text: object) -> BrokerId:
+    if not isinstance(text, str) or not text.isdecimal():
+        raise invalid("a broker id is not a number")
+    return as_broker_id(int(text))
 
 
 def _link(value: object) -> BrokenLink:

@@ -56,7 +56,7 @@ class RoutedHosts(Hosts):
         """Stop the router and remove the hosts."""
         if self._router is not None:
             self._router.kill()
-            self._router.wait()
+            self._router.communicate()  # closes the pipes
         for number in self.numbers:
             _ip("netns", "del", self._host(number))
 

@@ -26,8 +26,9 @@ _SECRET: Final = "one secret of all hosts"
 class BrokenCluster:
     """The processes of the cluster. A broker has the number of its host as its id."""
 
-    def __init__(self, hosts: RoutedHosts, directory: Path, mode: str) -> None:
+    def __init__(self, hosts: RoutedHosts, directory: Path, mode: str, lag_ms: int) -> None:
         self.hosts = hosts
+        self.lag_ms = lag_ms
         self.directory = directory
         self._mode = mode
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -60,9 +61,9 @@ class BrokenCluster:
             "log.dirs": str(self.directory / f"data-{broker}"),
             "zookeeper.connect": f"{self.hosts.address(ZOOKEEPER)}:2181",
             "zookeeper.session.timeout.ms": SESSION_MS,
-            "replica.lag.time.max.ms": LAG_MS,
-            "replica.socket.timeout.ms": LAG_MS,
-            "controller.socket.timeout.ms": LAG_MS,
+            "replica.lag.time.max.ms": self.lag_ms,
+            "replica.socket.timeout.ms": self.lag_ms,
+            "controller.socket.timeout.ms": self.lag_ms,
             "min.insync.replicas": 2,
             "minikafka.coordination": self._mode,
             "minikafka.cluster.secret": _SECRET,
@@ -137,10 +138,10 @@ def _line(row: tuple[str, Any]) -> str:
 
 
 @contextmanager
-def broken_cluster(directory: Path, mode: str) -> Iterator[BrokenCluster]:
+def broken_cluster(directory: Path, mode: str, lag_ms: int = LAG_MS) -> Iterator[BrokenCluster]:
     """Start a cluster on hosts; at the end, kill it and remove the hosts."""
     with routed_hosts(len(BROKERS) + 1) as hosts:
-        cluster = BrokenCluster(hosts, directory, mode)
+        cluster = BrokenCluster(hosts, directory, mode, lag_ms)
         try:
             cluster.start_zookeeper()
             for broker in BROKERS:

@@ -82,7 +82,7 @@ def link_sentences(
         elif target not in unreached and (source not in unreached or target not in reports):
             back = links.get((target, source))
             if back is None:
-                yield (source, target), f"{one.sentence}; {_way_back(source, target, reports)}"
+                yield (source, target), f"{one.sentence}; {_way_back(one, reports.get(target))}"
             elif source < target:
                 both = f"brokers {source} and {target} cannot reach each other"
                 yield (
@@ -113,13 +113,16 @@ def _nobody_reaches(broker: int, tried: list[Broken]) -> str:
     return f"no broker reaches broker {broker}: {why}; {attempts}"
 
 
-def _way_back(source: int, target: int, reports: Mapping[int, LinkReport]) -> str:
-    report = reports.get(target)
+def _way_back(one: Broken, report: LinkReport | None) -> str:
+    """Return what is known about the other direction. It works if a call has been answered since the failure began."""
     if report is None:
-        return f"broker {target} has told nobody whether the way back works"
+        return f"broker {one.target} has told nobody whether the way back works"
     if report.age_ms >= FRESH_MS:
-        return f"broker {target} has not reported for {report.age_ms // 1000} s whether the way back works"
-    return f"the way back, from broker {target} to broker {source}, works"
+        return f"broker {one.target} has not reported for {report.age_ms // 1000} s whether the way back works"
+    reached_ms = report.reached_ms.get(one.source)
+    if reached_ms is not None and reached_ms < one.links[0].for_ms:
+        return f"the way back, from broker {one.target} to broker {one.source}, works"
+    return "it is not known yet whether the way back works"
 
 
 def _tries(one: Broken) -> str:

@@ -52,7 +52,12 @@ class Leader:
             1_000, 1_000, lambda partition, failure: None, lambda partition: None
         )
         fetcher: Any = SimpleNamespace(
-            follower=self.follower, broker_id=4, client_id=b"f", leader=3, connection=None
+            note_failure=lambda why, since: None,
+            follower=self.follower,
+            broker_id=4,
+            client_id=b"f",
+            leader=3,
+            connection=None,
         )
         self.connection = LeaderConnection(fetcher, parts_of(BrokerConfig()), 0)
         self.connection.connected(SimpleNamespace(send=self._sent))

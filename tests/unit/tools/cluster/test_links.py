@@ -22,11 +22,10 @@ def link(to: int | None, port: int = 9092, for_ms: int = SETTLED_MS, **more: Any
 
 
 def answer(**reports: Any) -> dict[str, Any]:
-    """Return a broker's answer: for each `bN` the links of broker N, or (age, links)."""
+    """Return a broker's answer: for each `bN` the links of broker N, (age, links), or (age, links, reached)."""
+    names = ("age_ms", "links", "reached_ms")
     rows = {name[1:]: row if isinstance(row, tuple) else (0, row) for name, row in reports.items()}
-    return {
-        "links": {id_: {"age_ms": age, "links": links} for id_, (age, links) in rows.items()},
-    }
+    return {"links": {id_: dict(zip(names, row, strict=False)) for id_, row in rows.items()}}
 
 
 def sentences(*answers: dict[str, Any], away: set[int] | None = None) -> list[str]:
@@ -35,10 +34,17 @@ def sentences(*answers: dict[str, Any], away: set[int] | None = None) -> list[st
 
 
 def test_link_is_named_with_both_brokers_address_time_and_the_way_back() -> None:
-    assert sentences(answer(b1=[link(2)], b2=[])) == [
+    reached = (0, [], {"1": SETTLED_MS - 1})
+    assert sentences(answer(b1=[link(2)], b2=reached)) == [
         "broker 1 cannot reach broker 2 at 10.0.0.2:9092 since 12:00:00 (no response); "
         "the way back, from broker 2 to broker 1, works"
     ]
+
+
+def test_call_from_before_the_failure_does_not_show_that_the_way_back_works() -> None:
+    for reached in ({"1": SETTLED_MS}, {}):
+        [text] = sentences(answer(b1=[link(2)], b2=(0, [], reached)))
+        assert text.endswith("; it is not known yet whether the way back works")
 
 
 def test_pair_without_a_way_back_is_named_once() -> None:
