@@ -77,6 +77,7 @@ from minikafka.broker.reports.partition_report import (
     rows_of,
     settings_of,
 )
+from minikafka.broker.reports.reachability import Reachability
 from minikafka.broker.reports.request_metrics import RequestMetrics
 from minikafka.broker.rpc import coordinator_calls, links, messages
 from minikafka.broker.security import BrokerSecurity
@@ -90,6 +91,7 @@ from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
 
+_UNKNOWN: Final = "no controller reaches %s: correct its host in listeners or advertised.listeners, or the network"
 _METRICS_PERIOD_MS: Final = 60_000
 """Length of one period of the histograms. Their quantiles cover the current and the previous period."""
 
@@ -145,8 +147,7 @@ class BrokerServer:
         self.ledger = ledger
         self.gate = StepGate()
         self.control_plane = ports.new_control_plane(cluster_id, security.control)
-        capabilities = mode.capabilities(self.control_plane, ledger, self.gate)
-        self.capabilities = capabilities
+        capabilities = self.capabilities = mode.capabilities(self.control_plane, ledger, self.gate)
         self.settings = DynamicConfig(config)
         self.metadata = MetadataCache(ports.clock)
         self.metadata.source = capabilities.metadata
@@ -157,6 +158,7 @@ class BrokerServer:
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
         control = config.endpoints.control.name
+        self.reachability = Reachability(config.broker_id, self.metadata, ports.transport, control)
         self.clock_offsets = ClockOffsets(
             config.broker_id, self.metadata, self.control_plane, control
         )
@@ -406,11 +408,13 @@ class BrokerServer:
         self.tasks.spawn(self._rotate_metrics(), "metrics")
         self.tasks.spawn(self.clock_offsets.run(), "clock-offsets")
         self.tasks.spawn(self.links.run(), "links")
+        self.tasks.spawn(self.reachability.run(), "reachability")
         lifecycle = self.capabilities.lifecycle
         orders = ReplicaOrders(self.replicas, self.capabilities.topics, self.clock)
         await self.capabilities.roles.start(orders)
         await lifecycle.start(self.info, self._registered)
-        await self.metadata.wait_until(self._is_known, 2 * lifecycle.session_timeout_ms)
+        if not await self.metadata.wait_until(self._is_known, 2 * lifecycle.session_timeout_ms):
+            logger.warning(_UNKNOWN, self.info.endpoint(control.name))
         if not self._is_stopping:
             self.state = BrokerState.RUNNING
 
@@ -521,6 +525,7 @@ class BrokerServer:
             "backlog": diagnostics.backlog(),
             "controller": diagnostics.summary(),
             "clock_offsets_ms": self.clock_offsets.report(),
+            "unreachable": self.reachability.report(),
             "certificates": self.certificates.near(),
             "links": self.links.report(),
             "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],

@@ -21,8 +21,8 @@ LOST: Final = (
     "ISRs are missing there; records and group offsets are still in the log directories"
 )
 _NEW: Final = (
-    "zookeeper.connect = %s: there was no cluster, so a new one begins; if this broker should join another, correct "
-    "the key, and empty its log.dirs"
+    "zookeeper.connect = %s: below the chroot was no cluster, so a new one begins; if this broker should join another, "
+    "correct the key, and empty its log.dirs"
 )
 WAYS_OUT: Final = "restore its data; or stop the brokers and rebuild it from the log directories: minikafka zk recover"
 
@@ -32,7 +32,8 @@ async def cluster_id(
 ) -> str:
     """Return the cluster id. The first broker of a cluster creates the id from the 16 bytes of `random_id`.
 
-    Each later session is checked for the same id (`check`). `connect`: the value of `zookeeper.connect`, for a warning.
+    Each later session is checked for the same id (`check`). `connect`: the value of `zookeeper.connect`, for a
+    warning about a chroot.
 
     Raises ConfigError if the node is not readable, and CoordinationError.
     """
@@ -43,7 +44,8 @@ async def cluster_id(
         await zookeeper.ensure(layout.CLUSTER_ID.rpartition("/")[0])
         with suppress(NodeExists):
             await zookeeper.create(layout.CLUSTER_ID, data)
-            logger.warning(_NEW, connect)
+            if "/" in connect:
+                logger.warning(_NEW, connect)
         data, _ = await zookeeper.get(layout.CLUSTER_ID)
     try:
         found = layout.decode_cluster_id(data)

@@ -9,7 +9,7 @@ has reported is null, never 0. No step waits longer than broker_views.ASK_MS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from statistics import median_low
 from typing import Any, Final, NamedTuple
 
@@ -105,7 +105,7 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
     if sights is not None:
         known |= sights.brokers.keys()
         doubtful, wrong = clock_notes(sights.answers)
-        conflicts += wrong
+        conflicts += wrong + unreachable_addresses(sights.answers, faults)
         notes += [*doubtful, *certificate_notes(sights.answers, SystemClock().wall_ms())]
     seen = seen._replace(coordination=mode, contradictions=conflicts, causes=causes)
     return {**diagnose(seen, known), "notes": notes, "unseen": unseen}
@@ -149,6 +149,7 @@ async def _examine_local(local: clusters.LocalCluster, where: str) -> dict[str, 
             seen = await observe(client.admin, faults, has_controller=is_led, view=(info, topics))
     notes, wrong = clock_notes(sights.answers)
     notes += certificate_notes(sights.answers, SystemClock().wall_ms())
+    wrong += unreachable_addresses(sights.answers, faults)
     seen = seen._replace(causes=causes, coordination=mode, contradictions=wrong)
     return {**diagnose(seen, known), "notes": notes, "unseen": []}
 
@@ -372,3 +373,27 @@ def clock_notes(answers: Mapping[int, Mapping[str, Any]]) -> tuple[list[str], li
 
 def _offsets(answer: Mapping[str, Any]) -> dict[int, int]:
     return {int(id_): offset for id_, offset in answer["clock_offsets_ms"].items()}
+
+
+def unreachable_addresses(
+    answers: Mapping[int, Mapping[str, Any]], away: Container[int]
+) -> list[str]:
+    """Return a sentence for each advertised address that brokers have tried and cannot reach.
+
+    `answers`: the brokers' answers to the call `state`, by broker id. `away`: the brokers that do not serve.
+    """
+    failures: dict[tuple[int, str], dict[int, str]] = {}
+    for id_, answer in answers.items():
+        for row in answer.get("unreachable", ()):
+            failures.setdefault((row["broker"], row["address"]), {})[id_] = row["reason"]
+    found = []
+    for (broker, address), reasons in sorted(failures.items()):
+        if broker in away:
+            continue
+        blind = sorted(reasons)
+        is_all = len(blind) == len(answers.keys() - {broker})
+        names = ", ".join(map(str, blind))
+        who = "no other broker reaches" if is_all else f"broker {names} cannot reach"
+        text = f"{who} {address} of broker {broker} ({reasons[blind[0]]})"
+        found.append(f"{text}: correct advertised.listeners of broker {broker}, or the network")
+    return found

@@ -79,7 +79,7 @@ async def test_new_broker_joins_an_empty_zookeeper(caplog: pytest.LogCaptureFixt
     for _ in range(2):
         assert await ids.cluster_id(client, lambda: bytes(16), "h:1/x") == "AAAAAAAAAAAAAAAAAAAAAA"
     assert [text.partition(";")[0] for text in caplog.messages] == [
-        "zookeeper.connect = h:1/x: there was no cluster, so a new one begins"
+        "zookeeper.connect = h:1/x: below the chroot was no cluster, so a new one begins"
     ]
 
 

@@ -15,7 +15,7 @@ from minikafka.base.model import ReplicaAssignment, TopicPartition
 from minikafka.client import ClusterInfo, Node, Outcome, PartitionInfo, TopicInfo
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.tools.cli.cluster import health as module
-from minikafka.tools.cli.cluster.health import Observed, diagnose
+from minikafka.tools.cli.cluster.health import Observed, diagnose, unreachable_addresses
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation.causes import Cause
 from minikafka.tools.cluster.observation.sights import (
@@ -261,6 +261,26 @@ def test_cluster_with_a_clock_that_is_hours_off_is_not_healthy(
     assert (found["healthy"], found["notes"]) == (False, [])
     [reason] = found["reasons"]
     assert reason.startswith("the clock of broker 2 is 7200.0 s ahead of the clocks of the others")
+
+
+@pytest.mark.parametrize(
+    ("blind", "expected"),
+    [
+        ({1: "2", 3: "2"}, ["no other broker reaches SSL://h:1 of broker 2 (timed out): "]),
+        ({1: "2"}, ["broker 1 cannot reach SSL://h:1 of broker 2 (timed out): "]),
+        ({1: "4", 2: "4", 3: "4"}, []),
+    ],
+)
+def test_address_that_brokers_cannot_reach_is_named(
+    blind: dict[int, str], expected: list[str]
+) -> None:
+    rows = {
+        id_: [{"broker": int(of), "address": "SSL://h:1", "reason": "timed out"}]
+        for id_, of in blind.items()
+    }
+    answers = {id_: {"unreachable": rows.get(id_, [])} for id_ in (1, 2, 3)}
+    remedy = "correct advertised.listeners of broker 2, or the network"
+    assert unreachable_addresses(answers, {4}) == [text + remedy for text in expected]
 
 
 def test_health_of_the_mode_leaders_needs_no_controller(capsys: pytest.CaptureFixture[str]) -> None:
