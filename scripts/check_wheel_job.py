@@ -1,0 +1,120 @@
+"""Builds the sdist and the wheel, and starts clusters from the wheel as users do. Needs a package index.
+
+    scripts/check-wheel [--platforms]
+
+`python -m build` and `twine check` must succeed, `pipx run` and `uvx` must start a cluster that keeps a record, and the
+steps of the generated Dockerfile must succeed in a new environment. With --platforms, no wheel is built: a table shows
+which pinned dependencies have a wheel for each platform and version of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+import endings
+
+ROOT = Path(__file__).parents[1]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PLATFORMS = {
+    "glibc, x86_64": ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64"),
+    "glibc, aarch64": ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64"),
+    "musl, x86_64": ("musllinux_1_2_x86_64", "musllinux_1_1_x86_64"),
+    "musl, aarch64": ("musllinux_1_2_aarch64", "musllinux_1_1_aarch64"),
+}
+
+
+def main() -> bool:
+    with tempfile.TemporaryDirectory(prefix="minikafka-wheel-") as name:
+        directory = Path(name)
+        if "--platforms" in sys.argv[1:]:
+            show_platforms(directory)
+            return True
+        tools = new_environment(directory / "tools", "build", "twine", "pipx", "uv")
+        built = directory / "dist"
+        run(str(tools / "python"), "-m", "build", "--outdir", str(built), str(ROOT))
+        run(str(tools / "twine"), "check", "--strict", *map(str, built.iterdir()))
+        [wheel] = built.glob("*.whl")
+        os.environ |= {"PIPX_HOME": name, "UV_TOOL_DIR": name}
+        start_cluster(directory, str(tools / "pipx"), "run", "--spec", str(wheel), "minikafka")
+        start_cluster(directory, str(tools / "uvx"), "--from", str(wheel), "minikafka")
+        follow_dockerfile(directory, wheel)
+    print("the wheel can be published")
+    return True
+
+
+def run(*command: str, cwd: Path = ROOT, records: str = "") -> str:
+    print("$", *command, flush=True)
+    done = subprocess.run(
+        command, check=False, cwd=cwd, input=records, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"{done.stdout}{done.stderr}exit code {done.returncode}")
+    return done.stdout
+
+
+def new_environment(directory: Path, *packages: str) -> Path:
+    """Make a virtual environment with these packages; return the directory of its programs."""
+    venv.create(directory, with_pip=True)
+    run(str(directory / "bin/pip"), "install", "--quiet", *packages)
+    return directory / "bin"
+
+
+def start_cluster(directory: Path, *minikafka: str) -> None:
+    """Start a cluster, write and read a record, and stop the cluster."""
+    data = tempfile.mkdtemp(dir=directory)
+    run(*minikafka, "up", "--port", "0", "--data", data)
+    try:
+        run(*minikafka, "produce", "events", "--acks", "all", "--data", data, records="hello\n")
+        assert run(*minikafka, "consume", "events", "--exit", "--data", data) == "hello\n"
+    finally:
+        run(*minikafka, "down", "--data", data)
+
+
+def follow_dockerfile(directory: Path, wheel: Path) -> None:
+    """Carry out the steps of the image that need no other root directory: the installation, and the entry point."""
+    environment = new_environment(directory / "image", "pip")
+    text = run(sys.executable, "-m", "minikafka", "generate", "dockerfile").replace("\\\n", "")
+    steps = re.findall(r'^RUN (\["python".*)$', text, re.MULTILINE)
+    for step in steps:
+        words = [word.replace("/tmp", str(wheel.parent)) for word in json.loads(step)]
+        at = words.index("--root")
+        run(str(environment / words[0]), *words[1:at], *words[at + 2 :])
+    [entry] = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    start_cluster(directory, *(str(environment / word) for word in json.loads(entry)))
+
+
+def show_platforms(directory: Path) -> None:
+    """Print a row for each pinned dependency that lacks a wheel."""
+    tools = new_environment(directory / "tools", "packaging")
+    lock = (ROOT / "requirements/base.lock").read_text()
+    pins = re.findall(r"^([a-z0-9.-]+==[^ ]+)(?: ; ([^\\]*))?", lock, re.MULTILINE)
+    lacking = {}
+    for pin, marker in pins:
+        for python in PYTHONS:
+            if "3.14" in marker and python == "3.14":
+                continue
+            found = [
+                name for name in PLATFORMS if not has_wheel(tools, directory, pin, python, name)
+            ]
+            lacking |= {(pin, python): found} if found else {}
+    print(f"{len(pins)} dependencies; those without a wheel:")
+    for (pin, python), names in lacking.items():
+        print(f"{pin}, Python {python}: {'; '.join(names)}")
+
+
+def has_wheel(tools: Path, directory: Path, pin: str, python: str, platform: str) -> bool:
+    platforms = [f"--platform={name}" for name in PLATFORMS[platform]]
+    only = ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
+    command = [str(tools / "pip"), "download", "-qq", *only, *platforms, "-d", str(directory), pin]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+if __name__ == "__main__":
+    endings.run("check-wheel", main)
