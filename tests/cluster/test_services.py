@@ -35,11 +35,13 @@ class Service:
         self.manager.settimeout(LIMIT)
         self.process: subprocess.Popen[str] | None = None
 
-    def configure(self, *, log_dir: str = "data", port: int = 0, more: str = "") -> None:
+    def configure(
+        self, *, log_dir: str = "data", port: int = 0, zookeeper: str = "", more: str = ""
+    ) -> None:
         lines = (
             "[broker]",
             f"broker.id = {OWN}",
-            f'zookeeper.connect = "{self.zookeeper}"',
+            f'zookeeper.connect = "{zookeeper or self.zookeeper}"',
             f'minikafka.cluster.secret = "{self.secret}"',
             f'log.dirs = "{self.directory}/{log_dir}"',
             f'listeners = "PLAINTEXT://127.0.0.1:{port}"',
@@ -133,6 +135,8 @@ def test_exit_code_says_whether_a_restart_can_help(
     service.configure(log_dir="file/below")
     (tmp_path / "file").write_text("")
     assert service.exit_code() == 1, "the disk may be repaired"
+    service.configure(zookeeper="127.0.0.1:1", more="zookeeper.connection.timeout.ms = 300")
+    assert service.exit_code() == 1, "ZooKeeper may come back"
     service.configure(more="log.retention.byte = 1")
     assert service.exit_code() == 2, "the key stays wrong"
     properties = tmp_path / "foreign" / "meta.properties"
