@@ -21,7 +21,6 @@ from minikafka.security.sasl import RefusedToken
 FACTS = (Path(__file__).parent / "kafka_jwt_answers.jsonl").read_text().splitlines()
 NOW_S = 1_700_000_000
 RSA_KEY = rsa.generate_private_key(65537, 2048)
-OTHER_KEY = rsa.generate_private_key(65537, 2048)
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
 ED_KEY = ed25519.Ed25519PrivateKey.generate()
 CLAIMS = {"sub": "alice", "exp": NOW_S + 60, "iat": NOW_S}
@@ -92,7 +91,8 @@ def test_token_expires_when_its_time_and_the_skew_have_passed():
 
 
 def test_signature_of_another_key_is_refused():
-    assert "signature is wrong" in refusal(token(key=OTHER_KEY))
+    other = rsa.generate_private_key(65537, 2048)
+    assert "signature is wrong" in refusal(token(key=other))
 
 
 def test_changed_claims_are_refused():
