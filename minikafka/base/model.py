@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode
+from minikafka.base.protocol_versions import UNVERSIONED, Versions
 
 BrokerId: TypeAlias = int
 Epoch: TypeAlias = int
@@ -61,12 +62,16 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A registered broker (`/brokers/ids/N`). `epoch` is the czxid of the registration (R5)."""
+    """A registered broker (`/brokers/ids/N`). `epoch` is the czxid of the registration (R5).
+
+    `versions`: the versions of the protocol between brokers that it has.
+    """
 
     id: BrokerId
     endpoints: tuple[Endpoint, ...]
     epoch: int = -1
     rack: str | None = None
+    versions: Versions = (UNVERSIONED,)
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the endpoint that the broker registered for this listener name, None if there is none."""

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from minikafka.base.encryption import Tls
 from minikafka.base.endpoints import Endpoint
+from minikafka.base.protocol_versions import UNVERSIONED, Versions
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -474,9 +475,7 @@ class ZooKeeper(Protocol):
         """Return the node. `watch`: arm the DATA watch registered for this path."""
 
     async def get_many(self, paths: Sequence[str]) -> list[Znode | None]:
-        """Return the nodes in the order of `paths`, None for a missing node. Uses MultiRead and
-        sets no watches.
-        """
+        """Return the nodes in the order of `paths`, None for a missing node. Uses MultiRead and sets no watches."""
 
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """Return the node's Stat, or None if the node does not exist."""
@@ -561,6 +560,8 @@ class Call(NamedTuple):
 class ControlPlane(Protocol):
     """Calls to brokers from other brokers and from tools; in production signed msgpack over HTTP."""
 
+    versions: Versions  # of the protocol between brokers: those that the caller has
+
     async def serve(
         self,
         handler: Callable[[Call], Awaitable[dict[str, Any]]],
@@ -579,10 +580,9 @@ class ControlPlane(Protocol):
         *,
         target_id: int,
         timeout_ms: int,
+        version: str = UNVERSIONED,
     ) -> dict[str, Any]:
-        """Make one call to the broker `target_id`, at its control listener.
-
-        If another broker has the address, it refuses the call.
+        """Make one call in a version of the protocol to the broker `target_id`; another broker there refuses the call.
 
         Raises OSError if there is no response: ConnectionRefusedError if every address of the host refused the
         connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises

@@ -196,7 +196,7 @@ class BrokerServer:
         )
         self.replicas.on_shortage = self.listener.free_descriptors
         self.config_updates.limit_connections = self.listener.limit_connections
-        self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack)
+        self.info = _info(config)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
 
@@ -600,3 +600,9 @@ class BrokerServer:
         await self.logs.close()
         note(self.ledger, "stopped", controlled=controlled)
         self.ledger.close()
+
+
+def _info(config: BrokerConfig) -> BrokerInfo:
+    """Return the registration of a broker that does not listen yet."""
+    versions = config.protocol_versions
+    return BrokerInfo(config.broker_id, (), rack=config.broker_rack, versions=versions)

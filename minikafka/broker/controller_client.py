@@ -10,6 +10,7 @@ from minikafka.base.model import BrokerId
 from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.capabilities import Administration
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.rpc.broker_calls import call_broker
 
 
 class ControllerClient:
@@ -45,14 +46,9 @@ class ControllerClient:
         if controller_id == self._broker_id:
             return await self._handle(Call(method, body))
         controller = self._metadata.brokers.get(controller_id)
-        endpoint = controller.endpoint(self._listener) if controller else None
-        if controller is None or endpoint is None:
+        if controller is None or controller.endpoint(self._listener) is None:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        call = self._control_plane.call(
-            endpoint,
-            method,
-            body,
-            target_id=controller.id,
-            timeout_ms=timeout_ms,
+        call = call_broker(
+            self._control_plane, controller, self._listener, method, body, timeout_ms
         )
         return await self._administration.wait_while_controller(call)

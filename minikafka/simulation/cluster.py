@@ -153,7 +153,12 @@ class MemoryCluster:
             InlineExecutor(),
             self.cleaners[number],
             lambda cluster_id, tls: MemoryControlPlane(
-                self.servers, number, clock, self._delay_of_call, self.transport.cuts
+                self.servers,
+                number,
+                clock,
+                self._delay_of_call,
+                self.transport.cuts,
+                config.protocol_versions,
             ),
             self.descriptors,
             no_text,

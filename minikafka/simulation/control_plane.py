@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Call, Clock, Listener
+from minikafka.base.protocol_versions import UNVERSIONED, VERSIONS, Versions
+from minikafka.broker.rpc.envelope import with_version, without_version
 from minikafka.broker.rpc.signatures import Signer, Verifier
 from minikafka.simulation.cuts import Cuts, name_of
 from minikafka.simulation.loop import PROCESS, start_in
@@ -55,7 +57,10 @@ class MemoryControlPlane:
         clock: Clock,
         delay: Callable[[], float] = lambda: 0,
         cuts: Cuts | None = None,
+        versions: Versions = VERSIONS,
     ) -> None:
+        self.versions = versions
+        self.broker_id = broker_id
         self.servers = servers
         self.clock = clock
         self.delay = delay
@@ -83,13 +88,15 @@ class MemoryControlPlane:
         *,
         target_id: int,
         timeout_ms: int,
+        version: str = UNVERSIONED,
     ) -> dict[str, Any]:
         """Send a call and return the answer. The call is handled in a task of the server's process."""
         await asyncio.sleep(self.delay())
         async with asyncio.timeout(timeout_ms / 1_000):
             here, there = name_of(), self.cuts.owner(endpoint.port)
             await self.cuts.wait_until_open(here, there)
-            answer = await self._exchange(endpoint, method, body, target_id)
+            sent = with_version(body, version)
+            answer = await self._exchange(endpoint, method, sent, target_id)
             await self.cuts.wait_until_open(there, here)
             return answer
 
@@ -99,7 +106,8 @@ class MemoryControlPlane:
         server = self.server(endpoint.port)
         self._authenticate(server.plane, target_id, method)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        task = start_in(server.process, _handle(server, Call(method, body), answer))
+        received = without_version(body, str(self.broker_id), target_id)
+        task = start_in(server.process, _handle(server, Call(method, received), answer))
         server.calls.add(answer)
         try:
             return await answer

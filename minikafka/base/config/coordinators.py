@@ -1,4 +1,4 @@
-"""The configuration keys of the coordinators of groups and of transactions."""
+"""The configuration keys of the coordinators of groups and of transactions, and of the protocol between brokers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from dataclasses import dataclass
 
 from minikafka.base.config.keys import INT_MAX, ConfigType, key
 from minikafka.base.config.passwords import PasswordKeys
+from minikafka.base.protocol_versions import VERSION, VERSIONS, Versions, versions_up_to
 
-_, BOOLEAN, _, INT, LONG, _, _, _ = ConfigType
+_, BOOLEAN, STRING, INT, LONG, _, _, _ = ConfigType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorKeys(PasswordKeys):
-    """The keys of the coordinators of one broker, a part of `BrokerConfig`."""
+    """The keys of the coordinators of one broker and of their calls, a part of `BrokerConfig`."""
+
+    minikafka_inter_broker_protocol_version: str = key(
+        STRING,
+        VERSION,
+        "Highest version of requests and features that this broker uses with other brokers: the lower one while an "
+        "upgrade may be undone (docs/upgrades.md).",
+        choices=VERSIONS,
+    )
 
     # Consumer groups.
     group_min_session_timeout_ms: int = key(
@@ -148,3 +157,8 @@ class CoordinatorKeys(PasswordKeys):
         "Maximum bytes that a coordinator reads at once while it loads a partition of __transaction_state.",
         low=1,
     )
+
+    @property
+    def protocol_versions(self) -> Versions:
+        """The versions of the protocol between brokers that this broker uses."""
+        return versions_up_to(self.minikafka_inter_broker_protocol_version)

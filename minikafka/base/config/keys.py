@@ -174,10 +174,10 @@ class Key:
         return words
 
     def _text(self, value: object) -> str:
-        if not isinstance(value, str):
-            raise self._error(value, "text")
         if self.choices and value not in self.choices:
             raise self._error(value, f"one of {self.bounds()}")
+        if not isinstance(value, str):
+            raise self._error(value, "text")
         if self.form and not re.fullmatch(self.form, value):
             raise self._error(value, self.bounds())
         if self.low is not None and len(value) < self.low:

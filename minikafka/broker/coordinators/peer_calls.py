@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import ControlPlane, Tasks
 from minikafka.broker.metadata import MetadataCache
+from minikafka.broker.rpc.broker_calls import call_broker
 
 Item = TypeVar("Item")
 
@@ -34,15 +35,10 @@ class OtherBrokers:
     ) -> dict[str, Any]:
         """Make one call to a broker, and return the answer. Raises OSError and KafkaError."""
         broker = self._metadata.brokers.get(broker_id)
-        endpoint = broker.endpoint(self._listener) if broker is not None else None
-        if endpoint is None:
+        if broker is None:
             raise ConnectionError(f"the address of broker {broker_id} is not known")
-        return await self._control_plane.call(
-            endpoint,
-            method,
-            body,
-            target_id=broker_id,
-            timeout_ms=timeout_ms,
+        return await call_broker(
+            self._control_plane, broker, self._listener, method, body, timeout_ms
         )
 
 

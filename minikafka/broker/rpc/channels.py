@@ -20,6 +20,8 @@ from minikafka.base.model import Broker, BrokerId, ControllerRequest, Controller
 from minikafka.base.ports import Clock, ControlPlane, Ledger, Rng, Tasks
 from minikafka.broker.ledger.record import RETRY
 from minikafka.broker.ledger.requests import name_of
+from minikafka.broker.rpc.broker_calls import call_broker
+from minikafka.broker.rpc.envelope import version_for
 from minikafka.broker.rpc.messages import SharedRows, decode_response, encode
 
 logger = logging.getLogger(__name__)
@@ -162,7 +164,12 @@ class _Channel:
 
     async def _deliver(self, request: ControllerRequest) -> ControllerResponse:
         """Repeat a request until the broker responds; return the response."""
-        method, body = encode(request, self._shared)
+        try:
+            version = version_for(self._control_plane.versions, self.broker)
+        except KafkaError as error:
+            logger.error("%s", error)
+            return ControllerResponse(int(error.code))
+        method, body = encode(request, self._shared, version)
         attempt = 0
         while True:
             attempt += 1
@@ -190,16 +197,9 @@ class _Channel:
         CLUSTER_AUTHORIZATION_FAILED or NETWORK_EXCEPTION.
         """
         broker = self.broker
-        endpoint = broker.endpoint(self._listener)
-        if endpoint is None:
-            raise ConnectionError(f"broker has no listener {self._listener}")
         try:
-            answer = await self._control_plane.call(
-                endpoint,
-                method,
-                body,
-                target_id=broker.id,
-                timeout_ms=self._timeout_ms,
+            answer = await call_broker(
+                self._control_plane, broker, self._listener, method, body, self._timeout_ms
             )
             return decode_response(answer)
         except KafkaError as error:

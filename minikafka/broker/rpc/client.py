@@ -20,7 +20,9 @@ from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import BrokerId
 from minikafka.base.ports import Clock, Rng
+from minikafka.base.protocol_versions import UNVERSIONED, VERSIONS, Versions
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
+from minikafka.broker.rpc.envelope import with_version
 from minikafka.broker.rpc.liveness import PRESENT
 from minikafka.broker.rpc.messages import CHALLENGE, decode_challenge
 from minikafka.broker.rpc.signatures import CHALLENGE_MS, NONCE, SIGNATURE, Signer
@@ -70,6 +72,7 @@ class ControlPlaneClient:
 
     `cluster_id`: must be equal at the caller and the called broker (`""` while both do not know the id).
     `sender_id`: id of the calling broker, -1 for a tool. `tls`: for brokers whose control listener is encrypted.
+    `versions`: the versions of the protocol that the caller uses.
     """
 
     def __init__(
@@ -80,7 +83,9 @@ class ControlPlaneClient:
         clock: Clock,
         rng: Rng,
         tls: Encryption | None = None,
+        versions: Versions = VERSIONS,
     ) -> None:
+        self.versions = versions
         self._clock = clock
         self._tls = tls
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
@@ -98,14 +103,16 @@ class ControlPlaneClient:
         *,
         target_id: BrokerId,
         timeout_ms: int,
+        version: str = UNVERSIONED,
     ) -> dict[str, Any]:
-        """Send one call to the broker `target_id` and return the response.
+        """Send one call to the broker `target_id` in this version of the protocol, and return the response.
 
         Raises OSError if no response arrives: ConnectionRefusedError if every address of the host refused the
         connection, another ConnectionError if the connection ended, TimeoutError if the broker was silent. Raises
         KafkaError if the call is refused. A broker with another id refuses the call.
         """
-        peer, data = _Peer(endpoint, target_id, method == PRESENT), pack(body)
+        peer = _Peer(endpoint, target_id, method == PRESENT)
+        data = pack(with_version(body, version))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 answer = await self._connect_and_call(peer, f"/{method}", data)

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.base.names import parse_topic
+from minikafka.broker.rpc.fields import as_map, as_row, invalid
 
 TOPIC_IN_WORK: Final = "topic_in_work"
 """Read-only call. Request: a topic. Response: whether the called broker creates, extends or deletes it now."""
@@ -47,9 +47,10 @@ def encode_topic(topic: str) -> dict[str, Any]:
 def decode_topic(body: object) -> str:
     """Return the topic of a call `TOPIC_IN_WORK`. Raises KafkaError INVALID_REQUEST."""
     try:
-        return parse_topic(_fields(body, "topic")["topic"])
+        topic = as_map(body, {"topic": ""})["topic"]
+        return parse_topic(topic) if topic else ""
     except ValueError as error:
-        raise _invalid(str(error)) from error
+        raise invalid(str(error)) from error
 
 
 def encode_answer(*, in_work: bool) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def encode_answer(*, in_work: bool) -> dict[str, Any]:
 
 def decode_answer(body: object) -> bool:
     """Return whether the called broker works on the topic. Raises KafkaError INVALID_REQUEST."""
-    return _fields(body, "in_work")["in_work"] is True
+    return as_map(body, {"in_work": False})["in_work"] is True
 
 
 def encode_look(look: LookReason, partitions: Iterable[TopicPartition]) -> dict[str, Any]:
@@ -69,30 +70,18 @@ def encode_look(look: LookReason, partitions: Iterable[TopicPartition]) -> dict[
 
 def decode_look(body: object) -> LookAgainRequest:
     """Return the content of a call `LOOK_AGAIN`. Raises KafkaError INVALID_REQUEST."""
-    fields = _fields(body, "look", "partitions")
+    fields = as_map(body, {"look": LookReason.ISR, "partitions": []})
     rows = fields["partitions"]
     if not isinstance(rows, list) or len(rows) > PARTITIONS_MAX:
-        raise _invalid(f"expected a list of at most {PARTITIONS_MAX} partitions")
+        raise invalid(f"expected a list of at most {PARTITIONS_MAX} partitions")
     try:
         return LookAgainRequest(LookReason(fields["look"]), tuple(map(_partition, rows)))
     except (ValueError, TypeError) as error:
-        raise _invalid(str(error)) from error
+        raise invalid(str(error)) from error
 
 
 def _partition(row: object) -> TopicPartition:
-    if not isinstance(row, list) or len(row) != 2:
-        raise ValueError("a partition is a list of topic and number")
-    topic, number = row
+    topic, number = as_row(row, 2)
     if type(number) is not int or not 0 <= number <= _INT32_MAX:
         raise ValueError("the number of a partition is not a whole number from 0")
     return TopicPartition(parse_topic(topic), number)
-
-
-def _fields(body: object, *names: str) -> dict[str, Any]:
-    if not isinstance(body, dict) or body.keys() != set(names):
-        raise _invalid(f"expected a map with {', '.join(names)}")
-    return body
-
-
-def _invalid(detail: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, detail)

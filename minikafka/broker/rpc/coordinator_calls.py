@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker.rpc.fields import (
     INT16_MAX,
@@ -24,6 +25,7 @@ from minikafka.broker.rpc.fields import (
     as_rows,
     as_text,
     as_topic_partition,
+    invalid,
 )
 
 WRITE_MARKERS: Final = "write_markers"
@@ -70,7 +72,7 @@ def encode_markers(rows: Iterable[MarkerRow]) -> Body:
 
 def decode_markers(body: object) -> tuple[MarkerRow, ...]:
     """Return the markers in the body of the call `write_markers`. Raises KafkaError(INVALID_REQUEST)."""
-    return as_rows(as_map(body, "markers")["markers"], _marker)
+    return as_rows(as_map(body, {"markers": []})["markers"], _marker)
 
 
 def encode_verifications(rows: Iterable[VerifyRow]) -> Body:
@@ -80,7 +82,7 @@ def encode_verifications(rows: Iterable[VerifyRow]) -> Body:
 
 def decode_verifications(body: object) -> tuple[VerifyRow, ...]:
     """Return the questions in the body of the call `verify_transactions`. Raises KafkaError(INVALID_REQUEST)."""
-    return as_rows(as_map(body, "producers")["producers"], _verification)
+    return as_rows(as_map(body, {"producers": []})["producers"], _verification)
 
 
 def encode_errors(errors: Errors) -> Body:
@@ -93,11 +95,16 @@ def decode_errors(body: object, lengths: Sequence[int]) -> Errors:
 
     `lengths`: for each row of the request, the number of its partitions.
     """
-    rows = as_row(as_map(body, "errors")["errors"], len(lengths))
-    return [
-        [as_error(error) for error in as_row(row, length)]
-        for row, length in zip(rows, lengths, strict=True)
-    ]
+    unknown = [[int(ErrorCode.UNKNOWN_SERVER_ERROR)] * length for length in lengths]
+    rows = as_map(body, {"errors": unknown})["errors"]
+    found = [list(as_rows(row, as_error)) for row in as_rows(rows, _same)]
+    if [len(row) for row in found] != list(lengths):
+        raise invalid("the errors do not fit the partitions of the request")
+    return found
+
+
+def _same(row: object) -> object:
+    return row
 
 
 def _marker(row: object) -> MarkerRow:

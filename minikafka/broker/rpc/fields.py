@@ -1,7 +1,7 @@
 """The checked values of control-plane bodies: integers, texts, rows and maps.
 
-A row is a list of fixed length. Invariant: a function returns a value only if it has the type and the range that the
-function names. All other values raise KafkaError(INVALID_REQUEST).
+A row is a list of fields, to which a later version may append. Invariant: a function returns a value only if it has the
+type and the range that the function names. All other values raise KafkaError(INVALID_REQUEST).
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ Body: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 
-def as_map(body: object, *names: str) -> Body:
-    """Return the body. Raises KafkaError if it is not a map with exactly these keys."""
-    if not isinstance(body, dict) or body.keys() != set(names):
-        raise invalid(f"the body must be a map with the keys {', '.join(names)}")
-    return body
+def as_map(body: object, defaults: Body) -> Body:
+    """Return the fields of the body that `defaults` names, with their defaults if they are missing.
+
+    Fields that only a later version knows are ignored. Raises KafkaError if the body is not a map.
+    """
+    if not isinstance(body, dict):
+        raise invalid("the body must be a map")
+    return {name: body.get(name, default) for name, default in defaults.items()}
 
 
 def as_rows(value: object, decode_row: Callable[[object], T]) -> tuple[T, ...]:
@@ -39,10 +42,13 @@ def as_rows(value: object, decode_row: Callable[[object], T]) -> tuple[T, ...]:
 
 
 def as_row(value: object, length: int) -> list[Any]:
-    """Return the row. Raises KafkaError if it is not a list of this length."""
-    if not isinstance(value, list) or len(value) != length:
+    """Return the first `length` fields of the row; only a later version knows the others.
+
+    Raises KafkaError if it is not a list of at least this length.
+    """
+    if not isinstance(value, list) or len(value) < length:
         raise invalid(f"expected a row of {length} fields")
-    return value
+    return value if len(value) == length else value[:length]
 
 
 def as_broker_id(value: object) -> int:

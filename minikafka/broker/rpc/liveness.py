@@ -14,6 +14,7 @@ from typing import Any, Final
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import NO_EPOCH, Broker
 from minikafka.base.ports import Clock, ControlPlane
+from minikafka.broker.rpc.broker_calls import call_broker
 from minikafka.broker.rpc.messages import decode_registration
 
 CONNECTION_LOST: Final = "connection_lost"
@@ -74,13 +75,7 @@ async def probe(control_plane: ControlPlane, clock: Clock, broker: Broker, liste
     where = f"{endpoint.host}:{endpoint.port}"
     for pause_ms in (*_PAUSES_MS, None):
         try:
-            answer = await control_plane.call(
-                endpoint,
-                PRESENT,
-                {},
-                target_id=broker.id,
-                timeout_ms=PROBE_MS,
-            )
+            answer = await call_broker(control_plane, broker, listener, PRESENT, {}, PROBE_MS)
             return Probe(Presence.PRESENT, where, _epoch(answer))
         except ConnectionRefusedError:
             return Probe(Presence.REFUSED, where)
@@ -102,7 +97,4 @@ async def attend(control_plane: ControlPlane, broker: Broker, listener: str) -> 
 
     Raises OSError if the connection ends or the controller is silent, and KafkaError if `broker` is not the controller.
     """
-    endpoint = broker.endpoint(listener)
-    if endpoint is None:
-        raise ConnectionError(f"broker {broker.id} has no listener {listener}")
-    await control_plane.call(endpoint, ATTEND, {}, target_id=broker.id, timeout_ms=_ATTENDED_MS)
+    await call_broker(control_plane, broker, listener, ATTEND, {}, _ATTENDED_MS)

@@ -2,8 +2,9 @@
 
 Invariant: a value returned by a `decode…` function has the types and ranges of `base.model`, topic names that
 are safe as directory names, and lists within their limits. All other bodies raise
-KafkaError(INVALID_REQUEST). A body is a map with exactly the keys in this module. Each partition or broker is
-a row (a list of fixed length), because one LeaderAndIsr request contains thousands of partitions.
+KafkaError(INVALID_REQUEST). A body is a map: every key has a default, and unknown keys are ignored, so that brokers of
+two versions understand each other. Each partition or broker is a row (a list to which a later version may append),
+because one LeaderAndIsr request contains thousands of partitions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.endpoints import Endpoint, SecurityProtocol
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -29,6 +31,7 @@ from minikafka.base.model import (
     UpdateMetadataRequest,
 )
 from minikafka.base.names import TOPIC_NAME
+from minikafka.base.protocol_versions import UNVERSIONED, Versions, parse_versions
 from minikafka.broker.rpc.fields import (
     INT16_MAX,
     INT32_MAX,
@@ -89,13 +92,18 @@ GATE_CALLS: Final = frozenset({HOLD_STEP, RELEASE_STEP, STEPS})
 REPLICAS_MAX: Final = 1024
 _LISTENER_NAME: Final = re.compile(r"[A-Z0-9._-]{1,255}")
 _HOST: Final = re.compile(r"[a-zA-Z0-9._:%-]{1,255}")
-_REQUEST_FIELDS: Final = (
-    "controller_id",
-    "controller_epoch",
-    "broker_epoch",
-    "partitions",
-    "cause",
-)
+_REQUEST: Final[Body] = {
+    "controller_id": -1,
+    "controller_epoch": NO_EPOCH,
+    "broker_epoch": NO_EPOCH,
+    "partitions": [],
+    "cause": "",
+    "brokers": [],
+    "topic_ids": [],
+    "suspects": [],
+}
+"""The keys of the controller's requests. A request without a controller epoch is stale for every broker."""
+_REGISTRATION: Final[Body] = {"broker_id": -1, "broker_epoch": NO_EPOCH}
 _CAUSE: Final = re.compile(r"[a-zA-Z0-9-]{0,64}")
 _SETTING: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _VALUE: Final = re.compile(r"(?s).{0,10000}")
@@ -149,8 +157,10 @@ class SharedRows:
         return self._rows
 
 
-def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tuple[str, Body]:
-    """Return the method name and the body of a controller request."""
+def encode(
+    request: ControllerRequest, shared: SharedRows | None = None, version: str = UNVERSIONED
+) -> tuple[str, Body]:
+    """Return the method name and the body of a controller request in this version of the protocol."""
     body: Body = {
         "controller_id": request.controller_id,
         "controller_epoch": request.controller_epoch,
@@ -163,24 +173,22 @@ def encode(request: ControllerRequest, shared: SharedRows | None = None) -> tupl
     body["partitions"] = (shared or SharedRows()).of(request.partitions)
     body["topic_ids"] = [list(pair) for pair in request.topic_ids]
     if isinstance(request, LeaderAndIsrRequest):
-        body["brokers"] = [_broker_row(broker) for broker in request.live_leaders]
+        body["brokers"] = [_broker_row(broker, version) for broker in request.live_leaders]
         return LEADER_AND_ISR, body
-    body["brokers"] = [_broker_row(broker) for broker in request.live_brokers]
+    body["brokers"] = [_broker_row(broker, version) for broker in request.live_brokers]
     body["suspects"] = list(request.suspects)
     return UPDATE_METADATA, body
 
 
 def decode(method: str, body: object) -> ControllerRequest:
     """Decode the body of a controller request. Raises KafkaError(INVALID_REQUEST)."""
+    if method not in STATE_CHANGES:
+        raise invalid(f"{method[:40]!r} is not a controller request")
+    fields = as_map(body, _REQUEST)
     if method == STOP_REPLICA:
-        fields = as_map(body, *_REQUEST_FIELDS)
         return StopReplicaRequest(
             *_epochs(fields), as_rows(fields["partitions"], _stop_replica), _cause(fields)
         )
-    if method not in STATE_CHANGES:
-        raise invalid(f"{method[:40]!r} is not a controller request")
-    suspects = ("suspects",) if method == UPDATE_METADATA else ()
-    fields = as_map(body, *_REQUEST_FIELDS, "brokers", "topic_ids", *suspects)
     common = (
         *_epochs(fields),
         as_rows(fields["partitions"], _Decoder().state),
@@ -203,7 +211,7 @@ def encode_response(response: ControllerResponse) -> Body:
 
 def decode_response(body: object) -> ControllerResponse:
     """Decode a broker's response to a controller request. Raises KafkaError(INVALID_REQUEST)."""
-    fields = as_map(body, "error", "partitions")
+    fields = as_map(body, {"error": int(ErrorCode.UNKNOWN_SERVER_ERROR), "partitions": []})
     partitions = as_rows(fields["partitions"], _Decoder().result)
     return ControllerResponse(as_error(fields["error"]), partitions)
 
@@ -215,8 +223,7 @@ def encode_registration(broker_id: int, broker_epoch: int) -> Body:
 
 def decode_registration(body: object) -> tuple[int, int]:
     """Return the (broker id, broker epoch) in the body. Raises KafkaError(INVALID_REQUEST)."""
-    fields = as_map(body, "broker_id", "broker_epoch")
-    return as_broker_id(fields["broker_id"]), as_integer(fields["broker_epoch"], -1, INT64_MAX)
+    return _registration(as_map(body, _REGISTRATION))
 
 
 def encode_report(broker_id: int, broker_epoch: int, reporter: int) -> Body:
@@ -226,9 +233,8 @@ def encode_report(broker_id: int, broker_epoch: int, reporter: int) -> Body:
 
 def decode_report(body: object) -> tuple[int, int, int]:
     """Return the (broker id, broker epoch, reporter) in the body. Raises KafkaError(INVALID_REQUEST)."""
-    fields = as_map(body, "broker_id", "broker_epoch", "reporter")
-    epoch = as_integer(fields["broker_epoch"], -1, INT64_MAX)
-    return as_broker_id(fields["broker_id"]), epoch, as_broker_id(fields["reporter"])
+    fields = as_map(body, {**_REGISTRATION, "reporter": -1})
+    return *_registration(fields), as_integer(fields["reporter"], -1, INT32_MAX)
 
 
 def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
@@ -238,7 +244,7 @@ def encode_remaining(remaining: Iterable[TopicPartition]) -> Body:
 
 def decode_remaining(body: object) -> list[TopicPartition]:
     """Return the partitions that the broker still leads. Raises KafkaError(INVALID_REQUEST)."""
-    return list(as_rows(as_map(body, "remaining")["remaining"], as_topic_partition))
+    return list(as_rows(_rows_of(body, "remaining"), as_topic_partition))
 
 
 def encode_ends_asked(partitions: Iterable[TopicPartition]) -> Body:
@@ -248,7 +254,7 @@ def encode_ends_asked(partitions: Iterable[TopicPartition]) -> Body:
 
 def decode_ends_asked(body: object) -> list[TopicPartition]:
     """Return the partitions in the body of the call `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
-    return list(as_rows(as_map(body, "partitions")["partitions"], as_topic_partition))
+    return list(as_rows(_rows_of(body, "partitions"), as_topic_partition))
 
 
 def encode_ends(ends: Mapping[TopicPartition, int]) -> Body:
@@ -258,7 +264,7 @@ def encode_ends(ends: Mapping[TopicPartition, int]) -> Body:
 
 def decode_ends(body: object) -> dict[TopicPartition, int]:
     """Return the high watermarks in the response to `log_ends`. Raises KafkaError(INVALID_REQUEST)."""
-    return dict(as_rows(as_map(body, "ends")["ends"], _end))
+    return dict(as_rows(_rows_of(body, "ends"), _end))
 
 
 def encode_create_topics(topics: Iterable[RequestedTopic]) -> Body:
@@ -273,7 +279,7 @@ def encode_create_topics(topics: Iterable[RequestedTopic]) -> Body:
 
 def decode_create_topics(body: object) -> list[RequestedTopic]:
     """Return the topics to create. Raises KafkaError(INVALID_REQUEST)."""
-    return list(as_rows(as_map(body, "topics")["topics"], _requested_topic))
+    return list(as_rows(_rows_of(body, "topics"), _requested_topic))
 
 
 def encode_created(results: Iterable[tuple[str, int]]) -> Body:
@@ -286,7 +292,7 @@ def decode_created(body: object) -> dict[str, int]:
 
     Raises KafkaError(INVALID_REQUEST).
     """
-    return dict(as_rows(as_map(body, "topics")["topics"], _created))
+    return dict(as_rows(_rows_of(body, "topics"), _created))
 
 
 def encode_settings(settings: Mapping[str, str]) -> Body:
@@ -296,7 +302,7 @@ def encode_settings(settings: Mapping[str, str]) -> Body:
 
 def decode_settings(body: object) -> dict[str, str]:
     """Return the settings by name; the broker checks their values. Raises KafkaError(INVALID_REQUEST)."""
-    return dict(as_rows(as_map(body, "settings")["settings"], _setting))
+    return dict(as_rows(as_map(body, {"settings": None})["settings"], _setting))
 
 
 def encode_changes(changes: Iterable[SettingChange]) -> Body:
@@ -306,7 +312,7 @@ def encode_changes(changes: Iterable[SettingChange]) -> Body:
 
 def decode_changes(body: object) -> list[SettingChange]:
     """Return the changed settings in the response to `reconfigure`. Raises KafkaError(INVALID_REQUEST)."""
-    return list(as_rows(as_map(body, "changes")["changes"], _change))
+    return list(as_rows(_rows_of(body, "changes"), _change))
 
 
 def encode_step(step: str) -> Body:
@@ -322,7 +328,7 @@ def decode_step(body: object) -> str:
 
     Raises KafkaError(INVALID_REQUEST).
     """
-    return as_text(as_map(body, "step")["step"], _STEP)
+    return as_text(as_map(body, {"step": None})["step"], _STEP)
 
 
 def encode_steps(step: str, wait_ms: int) -> Body:
@@ -336,7 +342,7 @@ def encode_steps(step: str, wait_ms: int) -> Body:
 
 def decode_steps(body: object) -> tuple[str, int]:
     """Return (step, maximum wait in ms) from the body of the call `steps`. Raises KafkaError(INVALID_REQUEST)."""
-    fields = as_map(body, "step", "wait_ms")
+    fields = as_map(body, {"step": None, "wait_ms": 0})
     return as_text(fields["step"], _STEP), as_integer(fields["wait_ms"], 0, _STEP_WAIT_MAX_MS)
 
 
@@ -353,7 +359,7 @@ def decode_gate_state(body: object) -> tuple[list[str], list[str]]:
 
     An operation that reaches a held step is blocked until the step is released. Raises KafkaError(INVALID_REQUEST).
     """
-    fields = as_map(body, "held", "blocked")
+    fields = as_map(body, {"held": [], "blocked": []})
     return list(as_rows(fields["held"], _step)), list(as_rows(fields["blocked"], _step))
 
 
@@ -364,9 +370,18 @@ def encode_challenge(challenge: str, wall_ms: int) -> Body:
 
 def decode_challenge(body: object) -> tuple[str, int]:
     """Return (challenge, wall time of the broker in Unix milliseconds). Raises KafkaError(INVALID_REQUEST)."""
-    fields = as_map(body, "challenge", "wall_ms")
+    fields = as_map(body, {"challenge": None, "wall_ms": None})
     wall_ms = as_integer(fields["wall_ms"], -INT64_MAX, INT64_MAX)
     return as_text(fields["challenge"], _CHALLENGE), wall_ms
+
+
+def _rows_of(body: object, name: str) -> Any:
+    return as_map(body, {name: []})[name]
+
+
+def _registration(fields: Body) -> tuple[int, int]:
+    broker_id = as_integer(fields["broker_id"], -1, INT32_MAX)
+    return broker_id, as_integer(fields["broker_epoch"], -1, INT64_MAX)
 
 
 def _setting(row: object) -> tuple[str, str]:
@@ -443,9 +458,10 @@ class _Decoder:
         return known
 
 
-def _broker_row(broker: Broker) -> list[Any]:
+def _broker_row(broker: Broker, version: str) -> list[Any]:
     endpoints = [[*item[:3], item.security.value] for item in broker.endpoints]
-    return [broker.id, endpoints, broker.epoch, broker.rack]
+    row = [broker.id, endpoints, broker.epoch, broker.rack]
+    return row if version == UNVERSIONED else [*row, list(broker.versions)]
 
 
 def _broker(row: object) -> Broker:
@@ -455,7 +471,16 @@ def _broker(row: object) -> Broker:
         as_rows(endpoints, _endpoint),
         as_integer(epoch, -1, INT64_MAX),
         None if rack is None else _rack(rack),
+        _versions(row),
     )
+
+
+def _versions(row: Any) -> Versions:
+    """Return the protocol versions of a broker, which end its row since version 0.2."""
+    try:
+        return parse_versions(row[4]) if len(row) > 4 else (UNVERSIONED,)
+    except ValueError as fault:
+        raise invalid(str(fault)) from None
 
 
 def _endpoint(row: object) -> Endpoint:
@@ -504,8 +529,8 @@ def _created(row: object) -> tuple[str, int]:
 
 def _epochs(fields: Body) -> tuple[int, int, int]:
     return (
-        as_broker_id(fields["controller_id"]),
-        as_integer(fields["controller_epoch"], 0, INT32_MAX),
+        as_integer(fields["controller_id"], -1, INT32_MAX),
+        as_integer(fields["controller_epoch"], NO_EPOCH, INT32_MAX),
         as_integer(fields["broker_epoch"], -1, INT64_MAX),
     )
 

@@ -22,10 +22,12 @@ from aiohttp import web
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import CONTENT_TYPE
 from minikafka.base.ports import Call, Clock, Listener, Rng
+from minikafka.base.protocol_versions import VERSIONS, Versions
 from minikafka.broker.ports import ControlTls
 from minikafka.broker.rpc.client import ControlPlaneClient, Encryption
 from minikafka.broker.rpc.connections import Connections, ServedConnection
 from minikafka.broker.rpc.encoding import BODY_MAX_BYTES, pack, unpack
+from minikafka.broker.rpc.envelope import without_version
 from minikafka.broker.rpc.messages import CHALLENGE, STATE_CHANGES, encode_challenge
 from minikafka.broker.rpc.signatures import NONCE, STALE, Sealed, Verifier, body_hash
 from minikafka.runtime.listening import stop_listening
@@ -77,6 +79,7 @@ class HttpControlPlane(ControlPlaneClient):
         rng: Rng,
         descriptors: Callable[[], int] = lambda: sys.maxsize,
         tls: ControlTls | None = None,
+        versions: Versions = VERSIONS,
     ) -> None:
         """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id.
 
@@ -85,7 +88,7 @@ class HttpControlPlane(ControlPlaneClient):
         """
         client, server = (None, None) if tls is None else (tls.client, tls.server)
         super().__init__(
-            secret, cluster_id, sender_id, clock, rng, cast("Encryption | None", client)
+            secret, cluster_id, sender_id, clock, rng, cast("Encryption | None", client), versions
         )
         self._server_tls = cast("Encryption | None", server)
         self._sender_id = sender_id
@@ -283,7 +286,8 @@ class _Server:
 
     async def _answer(self, call: Call, sealed: Sealed) -> tuple[int, bytes]:
         try:
-            return 200, pack(await self._handle(call, sealed))
+            body = without_version(call.body, sealed.sender, self._broker_id)
+            return 200, pack(await self._handle(call._replace(body=body), sealed))
         except KafkaError as error:
             return 409, pack({"error": int(error.code), "detail": error.detail})
         except Exception:

@@ -40,6 +40,7 @@ _CHALLENGE: Final = re.compile(r"([0-9]{1,18})-[0-9a-f]{64}")
 class Sealed(NamedTuple):
     """The verified headers of a call.
 
+    `sender`: id of the calling broker, "-1" for a tool.
     `incarnation`: the process that sent the call. `sequence`: number of the call in that process.
     `body_hash`: hash that the body must have.
     """
@@ -47,6 +48,7 @@ class Sealed(NamedTuple):
     incarnation: str
     sequence: int
     body_hash: str
+    sender: str
 
 
 def body_hash(body: bytes) -> str:
@@ -138,7 +140,7 @@ class Verifier:
             return STALE
         if not self._remember(headers[NONCE], now):
             return f"it is a replay, or over {NONCES_MAX} calls came within {CHALLENGE_MS} ms"
-        return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH])
+        return Sealed(nonce[1], int(nonce[2]), headers[BODY_HASH], headers[SENDER])
 
     def _when_issued(self, challenge: str) -> int | None:
         """Return when this process issued the challenge; None if it did not."""

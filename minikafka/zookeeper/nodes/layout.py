@@ -1,11 +1,11 @@
 """The paths and the JSON of Kafka 3's znodes.
 
 This module does no I/O. Invariant: an Apache Kafka 3 cluster in ZooKeeper mode can read all data that this
-module encodes, and this module can decode all data of such a cluster. The JSON has only Kafka's fields. Anyone
-may write to ZooKeeper, so every field is checked (names and numbers by `base/names.py`). Malformed data raises
-ValueError; the message describes the fault, and the caller adds the path. In a node that lists partitions, an
-entry with an invalid topic name or partition number is skipped, as in Kafka, and `skip` is called with the fault.
-Without `skip`, one invalid entry makes the whole node invalid.
+module encodes, and this module can decode all data of such a cluster. The JSON has only Kafka's fields, and
+`PROTOCOL_VERSIONS` in a registration. Anyone may write to ZooKeeper, so every field is checked (names and numbers
+by `base/names.py`). Malformed data raises ValueError; the message describes the fault, and the caller adds the
+path. In a node that lists partitions, an entry with an invalid topic name or partition number is skipped, as in
+Kafka, and `skip` is called with the fault. Without `skip`, one invalid entry makes the whole node invalid.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from minikafka.base.names import (
     parse_topic_id,
 )
 from minikafka.base.ports import Stat
+from minikafka.base.protocol_versions import UNVERSIONED, parse_versions
 
 CONTROLLER: Final = "/controller"
 """Ephemeral node with the id of the active controller (A7)."""
@@ -78,6 +79,8 @@ LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX: Final = "/log_dir_event_notification/log_dir_event_"
 """Path of a sequential node; ZooKeeper adds ten digits."""
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+PROTOCOL_VERSIONS: Final = "minikafka_protocol_versions"
+"""Field of a broker's registration with the versions of the protocol between brokers. Kafka ignores it."""
 COORDINATION: Final = "/minikafka/coordination"
 """The name of the cluster's coordination mode. Kafka has no such node."""
 
@@ -180,6 +183,7 @@ def encode_broker(broker: Broker, wall_ms: int = -1) -> bytes:
     }
     if broker.rack is not None:
         fields["rack"] = broker.rack
+    fields[PROTOCOL_VERSIONS] = list(broker.versions)
     return _encode(fields)
 
 
@@ -195,7 +199,8 @@ def decode_broker(broker_id: BrokerId, data: bytes, stat: Stat) -> Broker:
     rack = fields.get("rack")
     if rack is not None and not (type(rack) is str and rack.isprintable() and len(rack) < 256):
         raise ValueError("rack is not a printable string of at most 255 characters")
-    return Broker(broker_id, endpoints, epoch=stat.czxid, rack=rack)
+    versions = parse_versions(fields.get(PROTOCOL_VERSIONS, [UNVERSIONED]))
+    return Broker(broker_id, endpoints, epoch=stat.czxid, rack=rack, versions=versions)
 
 
 def topic_id_of_node(topic: str, czxid: int) -> bytes:

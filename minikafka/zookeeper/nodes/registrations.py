@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from minikafka.base.model import Broker, BrokerId
 from minikafka.base.names import parse_number
 from minikafka.base.ports import Stat, ZooKeeper
+from minikafka.base.protocol_versions import VERSIONS, common_version, mismatch
 from minikafka.zookeeper.nodes import layout
 from minikafka.zookeeper.nodes.faults import Faults
 from minikafka.zookeeper.nodes.reader import NodeReader
@@ -43,10 +45,35 @@ async def read(
         if node is None:
             continue
         try:
-            brokers[id_] = layout.decode_broker(id_, *node)
+            brokers[id_] = _usable(layout.decode_broker(id_, *node))
         except ValueError as fault:
             faults.report(layout.broker_path(id_, directory), fault)
     return brokers
+
+
+async def find_mismatch(
+    zookeeper: ZooKeeper, own: Broker, directory: str = layout.BROKER_IDS
+) -> str | None:
+    """Return why a broker cannot join the registered ones, and the remedy; None if it can.
+
+    Registrations that cannot be read are ignored. Raises CoordinationError.
+    """
+    [names] = await zookeeper.children_many([directory])
+    others = [id_ for id_ in ids(names or [], Faults(), directory) if id_ != own.id]
+    paths = [layout.broker_path(id_, directory) for id_ in others]
+    for id_, node in zip(others, await zookeeper.get_many(paths), strict=True):
+        with suppress(ValueError):
+            other = None if node is None else layout.decode_broker(id_, *node)
+            if other is not None and common_version(own.versions, other.versions) is None:
+                return mismatch(f"broker {own.id}", own.versions, f"broker {id_}", other.versions)
+    return None
+
+
+def _usable(broker: Broker) -> Broker:
+    """Return the broker. Raises ValueError if it has no version of the protocol that this release has."""
+    if common_version(VERSIONS, broker.versions) is None:
+        raise ValueError(mismatch("this release", VERSIONS, f"broker {broker.id}", broker.versions))
+    return broker
 
 
 async def read_of_session(
@@ -57,7 +84,7 @@ async def read_of_session(
     if node is None or node.stat.ephemeral_owner != session_id:
         return None
     try:
-        return layout.decode_broker(broker_id, *node)
+        return _usable(layout.decode_broker(broker_id, *node))
     except ValueError as fault:
         faults.report(layout.broker_path(broker_id), fault)
         return None

@@ -16,6 +16,7 @@ from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.controller.received_requests import ReceivedRequests
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.modes.zookeeper.ports import Ports
+from minikafka.broker.rpc.broker_calls import call_broker
 from minikafka.broker.rpc.liveness import ATTEND, CONNECTION_LOST, PRESENT
 from minikafka.broker.rpc.messages import decode_report, encode_registration, encode_report
 
@@ -100,17 +101,17 @@ class LostConnections:
     async def _send_report(self, body: dict[str, Any]) -> None:
         """Send a report to the controller. Raises OSError, KafkaError."""
         controller = self._requests.brokers.get(self._controller.controller_id)
-        endpoint = controller.endpoint(self._listener) if controller else None
-        if controller is None or endpoint is None:
+        if controller is None:
             raise ConnectionError("no controller is known")
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                await self._control_plane.call(
-                    endpoint,
+                await call_broker(
+                    self._control_plane,
+                    controller,
+                    self._listener,
                     CONNECTION_LOST,
                     body,
-                    target_id=controller.id,
-                    timeout_ms=_REPORT_MS,
+                    _REPORT_MS,
                 )
                 return
             except ConnectionRefusedError:

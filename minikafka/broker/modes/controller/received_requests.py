@@ -123,7 +123,7 @@ class ReceivedRequests:
 
     def _fence(self, request: ControllerRequest) -> None:
         """Raise KafkaError if the request is from an earlier controller or to an earlier registration."""
-        if request.controller_epoch < self.epoch:
+        if request.controller_epoch < max(self.epoch, 0):
             logger.warning(
                 "refused %s of controller %d: epoch %d is older than %d",
                 type(request).__name__,

@@ -13,6 +13,7 @@ from minikafka.base.model import Broker, BrokerId, TopicPartition
 from minikafka.base.ports import Call, ControlPlane
 from minikafka.broker.modes.zookeeper.ports import Ports
 from minikafka.broker.rpc import coordination
+from minikafka.broker.rpc.broker_calls import call_broker
 from minikafka.broker.rpc.coordination import LookReason
 from minikafka.broker.side_by_side import all_of
 from minikafka.zookeeper.nodes import registrations
@@ -71,15 +72,8 @@ class Peers:
         return True
 
     async def _call(self, broker: Broker, method: str, body: dict[str, Any]) -> dict[str, Any]:
-        endpoint = broker.endpoint(self._listener)
-        if endpoint is None:
-            raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
-        return await self._control_plane.call(
-            endpoint,
-            method,
-            body,
-            target_id=broker.id,
-            timeout_ms=_CALL_MS,
+        return await call_broker(
+            self._control_plane, broker, self._listener, method, body, _CALL_MS
         )
 
 

@@ -57,7 +57,7 @@ class Registration:
         self._former_sessions: set[int] = set()
 
     async def start(self) -> None:
-        """Register now and in every later session. Raises ConfigError if another broker has the same id."""
+        """Register now and in every later session. Raises ConfigError like `register`."""
         self._tasks.spawn(self._follow_session(), "session-events")
         await self.register()
 
@@ -73,7 +73,11 @@ class Registration:
                     await self.register()
 
     async def register(self) -> None:
-        """Register in the current session, once. Raises ConfigError if another broker has the same id."""
+        """Register in the current session, once.
+
+        Raises ConfigError if another broker has the same id, or if a registered broker has no version of the protocol
+        between brokers in common with this one.
+        """
         waited = False
         while True:
             generation = await self._zookeeper.connected()
@@ -94,8 +98,11 @@ class Registration:
     async def _create_or_find(self, generation: int) -> int | None:
         """Create the registration, unless this session has created it already; return its czxid.
 
-        None if another session has registered the id.
+        None if another session has registered the id. Raises ConfigError.
         """
+        reason = await registrations.find_mismatch(self._zookeeper, self._broker, self._directory)
+        if reason is not None:
+            raise ConfigError(reason)
         wall_ms = self._clock.wall_ms()
         try:
             stat = await registrations.create(

@@ -198,7 +198,14 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ThreadExecutor(),
         CleanerProcesses(),
         lambda cluster_id, tls: HttpControlPlane(
-            secret, cluster_id, config.broker_id, clock, rng, descriptors.limit, tls
+            secret,
+            cluster_id,
+            config.broker_id,
+            clock,
+            rng,
+            descriptors.limit,
+            tls,
+            config.protocol_versions,
         ),
         descriptors,
         fetch_text,

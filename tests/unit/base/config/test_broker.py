@@ -190,6 +190,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
         "minikafka.leaders.queue.max",
         "minikafka.producer.ids.max",
         "minikafka.producer.ids.keep.ms",
+        "minikafka.inter.broker.protocol.version",
         "minikafka.groups.memory.max.bytes",
         "minikafka.offsets.memory.max.bytes",
         "minikafka.zookeeper.jaas.config",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,6 +21,7 @@ from minikafka.base.model import (
     StopReplicaRequest,
 )
 from minikafka.base.ports import Listener
+from minikafka.base.protocol_versions import UNVERSIONED, VERSION, VERSIONS
 from minikafka.broker.ledger.record import NOTHING
 from minikafka.broker.rpc import channels
 from minikafka.broker.rpc.channels import Channels
@@ -45,9 +47,12 @@ class Attempt(NamedTuple):
 class ScriptedControlPlane:
     """A control plane that records every call and lets the test answer it."""
 
+    versions = VERSIONS
+
     def __init__(self) -> None:
         self.attempts: asyncio.Queue[Attempt] = asyncio.Queue()
         self.cancelled = 0
+        self.versions_sent: list[str] = []
 
     async def call(
         self,
@@ -57,8 +62,10 @@ class ScriptedControlPlane:
         *,
         target_id: int,
         timeout_ms: int,
+        version: str,
     ) -> dict[str, Any]:
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.versions_sent.append(version)
         self.attempts.put_nowait(
             Attempt(endpoint.port, target_id, body["controller_epoch"], answer, timeout_ms)
         )
@@ -207,9 +214,32 @@ async def test_kafka_error_of_a_broker_is_reported_as_the_response_to_the_reques
 
 async def test_invalid_response_is_reported_as_an_error(world: World) -> None:
     world.send(1, 1)
-    (await world.attempt()).answer.set_result({"hello": "world"})
+    (await world.attempt()).answer.set_result({"error": "none"})
     await world.turn_loop()
     assert world.responses == [(1, 1, ErrorCode.INVALID_REQUEST)]
+
+
+async def test_response_without_an_error_code_is_reported_as_an_error(world: World) -> None:
+    world.send(1, 1)
+    (await world.attempt()).answer.set_result({"hello": "world"})
+    await world.turn_loop()
+    assert world.responses == [(1, 1, ErrorCode.UNKNOWN_SERVER_ERROR)]
+
+
+async def test_broker_gets_requests_in_the_version_of_its_registration(world: World) -> None:
+    world.channels.add(replace(broker(2), versions=VERSIONS))
+    for number in (1, 2):
+        world.send(number, 1)
+        (await world.attempt()).answer.set_result(OK)
+    assert world.plane.versions_sent == [UNVERSIONED, VERSION]
+
+
+async def test_broker_without_a_common_version_gets_no_request(world: World) -> None:
+    world.channels.add(replace(broker(2), versions=("0.3",)))
+    world.send(2, 1)
+    await world.turn_loop()
+    assert world.plane.attempts.empty()
+    assert world.responses == [(2, 1, ErrorCode.UNSUPPORTED_VERSION)]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +320,7 @@ async def test_channel_keeps_the_request_while_the_broker_has_no_control_listene
     await world.turn_loop()
     assert world.plane.attempts.empty()
     assert world.channels.backlog()[2] == 1
-    assert "from broker 2: broker has no listener CONTROLLER" in caplog.text
+    assert "from broker 2: broker 2 has no listener CONTROLLER" in caplog.text
 
 
 async def test_channels_added_after_a_stop_send_only_new_requests(world: World) -> None:

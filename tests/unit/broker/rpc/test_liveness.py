@@ -10,6 +10,7 @@ from support.brokers.endpoints import endpoints
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
+from minikafka.base.protocol_versions import VERSIONS
 from minikafka.broker.rpc.liveness import Presence, Probe, probe
 from minikafka.broker.rpc.messages import encode_registration
 from minikafka.simulation.clocks import LoopClock
@@ -25,9 +26,17 @@ class Answers:
     def __init__(self, *outcomes: Exception | dict[str, Any]) -> None:
         self.outcomes = list(outcomes)
         self.called: list[tuple[str, int, int]] = []
+        self.versions = VERSIONS
 
     async def call(
-        self, endpoint: Endpoint, method: str, body: Any, *, target_id: int, timeout_ms: int
+        self,
+        endpoint: Endpoint,
+        method: str,
+        body: Any,
+        *,
+        target_id: int,
+        timeout_ms: int,
+        version: str,
     ) -> dict[str, Any]:
         self.called.append((endpoint.host, endpoint.port, target_id))
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]

@@ -141,7 +141,7 @@ def test_malformed_broker_configuration_is_refused(body: object) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"step": "a.b"}, None],
+    [{"step": "a.b", "wait_ms": 60_001}, {"step": "a b", "wait_ms": 1}, {"wait_ms": 1}, None],
 )
 def test_malformed_call_for_the_steps_at_which_operations_block_is_refused(body: object) -> None:
     with pytest.raises(KafkaError):
@@ -159,15 +159,10 @@ def test_unknown_method_is_refused() -> None:
     assert refused(messages.STATE, {})
 
 
-@pytest.mark.parametrize("body", [None, [], {}, {"controller_id": 1}, b"x", 3])
-def test_controller_request_without_the_required_fields_is_refused(body: object) -> None:
+@pytest.mark.parametrize("body", [None, [], b"x", 3])
+def test_controller_request_that_is_no_map_is_refused(body: object) -> None:
     for method in messages.STATE_CHANGES:
         assert refused(method, body)
-
-
-def test_body_with_an_additional_key_is_refused() -> None:
-    method, body = messages.encode(LEADER_AND_ISR)
-    assert refused(method, body | {"surprise": 1})
 
 
 def test_suspects_that_are_no_broker_ids_are_refused() -> None:
@@ -179,10 +174,10 @@ def test_suspects_that_are_no_broker_ids_are_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("controller_id", -1),
+        ("controller_id", -2),
         ("controller_id", "1"),
         ("controller_id", True),
-        ("controller_epoch", -1),
+        ("controller_epoch", -2),
         ("controller_epoch", 2**31),
         ("broker_epoch", 2**63),
         ("broker_epoch", 1.5),

@@ -172,6 +172,17 @@ async def test_kafka_error_of_the_handler_is_raised_at_the_caller(world: World) 
     assert caught.value.detail == "ask 3"
 
 
+async def test_call_of_another_version_is_refused_with_both_brokers_and_the_remedy(
+    world: World,
+) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await world.call("create_topics", {"version": "0.3"})
+    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert "broker 1 has versions 0.1 and 0.2" in caught.value.detail
+    assert "upgrade broker 1 first" in caught.value.detail
+    assert world.calls == []
+
+
 async def test_crash_of_the_handler_reveals_nothing_to_the_caller(world: World) -> None:
     async def crash(call: Call) -> dict[str, Any]:
         raise RuntimeError("private detail")

@@ -33,7 +33,7 @@ def signed(
 
 
 def test_verification_returns_the_senders_incarnation_call_number_and_body_hash() -> None:
-    assert verify(verifier(), signed()) == Sealed(b"12345678".hex(), 1, body_hash(b"body"))
+    assert verify(verifier(), signed()) == Sealed(b"12345678".hex(), 1, body_hash(b"body"), "1")
 
 
 def test_signed_calls_have_consecutive_numbers_from_1() -> None:

@@ -15,6 +15,7 @@ from support.brokers.endpoints import endpoints
 
 from minikafka.base.model import Broker, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Stat
+from minikafka.base.protocol_versions import VERSIONS
 from minikafka.zookeeper.nodes import layout
 
 STAT = Stat(77, 78, 1, 2, 3, 0, 0, 9, 10, 0, 77)
@@ -43,9 +44,11 @@ def test_broker_registration_is_decoded_with_its_czxid_as_broker_epoch(
     assert read == Broker(3, endpoints(host, 9092, host, 19092), epoch=77, rack=rack)
 
 
-def test_broker_registration_has_the_fields_of_kafkas_version_5() -> None:
-    fields = json.loads(layout.encode_broker(Broker(3, endpoints("h", 9092, "h", 19092)), 12))
+def test_broker_registration_has_the_fields_of_kafkas_version_5_and_protocol_versions() -> None:
+    broker = Broker(3, endpoints("h", 9092, "h", 19092), versions=VERSIONS)
+    fields = json.loads(layout.encode_broker(broker, 12))
     assert fields == {
+        "minikafka_protocol_versions": ["0.1", "0.2"],
         "features": {},
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"},
         "endpoints": ["PLAINTEXT://h:9092", "CONTROLLER://h:19092"],
@@ -55,6 +58,27 @@ def test_broker_registration_has_the_fields_of_kafkas_version_5() -> None:
         "version": 5,
         "timestamp": "12",
     }
+
+
+def test_registration_without_protocol_versions_is_of_release_0_1_0() -> None:
+    fields = json.loads(layout.encode_broker(Broker(3, endpoints("h", 9092, "h", 19092))))
+    del fields[layout.PROTOCOL_VERSIONS]
+    assert layout.decode_broker(3, json.dumps(fields).encode(), STAT).versions == ("0.1",)
+
+
+@pytest.mark.parametrize("named", [["0.10", "0.9"], ["0.9", "0.10"]])
+def test_protocol_versions_are_in_ascending_order(named: list[str]) -> None:
+    broker = Broker(3, endpoints("h", 9092, "h", 19092), versions=tuple(named))
+    read = layout.decode_broker(3, layout.encode_broker(broker), STAT)
+    assert read.versions == ("0.9", "0.10")
+
+
+@pytest.mark.parametrize("named", [None, [], "0.1", [2], ["0.2\n"], ["0.1"] * 101, {"0.1": 1}])
+def test_malformed_protocol_versions_are_refused(named: object) -> None:
+    fields = json.loads(layout.encode_broker(Broker(3, endpoints("h", 9092, "h", 19092))))
+    data = json.dumps(fields | {layout.PROTOCOL_VERSIONS: named}).encode()
+    with pytest.raises(ValueError, match="protocol version"):
+        layout.decode_broker(3, data, STAT)
 
 
 @pytest.mark.row("R55")

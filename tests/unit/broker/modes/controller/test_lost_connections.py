@@ -16,6 +16,7 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Broker
+from minikafka.base.protocol_versions import VERSIONS
 from minikafka.broker.modes.controller.lost_connections import LostConnections
 from minikafka.broker.rpc.liveness import CONNECTION_LOST
 from minikafka.broker.rpc.messages import encode_report
@@ -49,6 +50,7 @@ class World:
         self.sent: list[tuple[str, dict[str, Any]]] = []
         self.noted: list[tuple[int, int, int]] = []
         self.lost_controllers = 0
+        self.versions = VERSIONS
         plane: Any = self
         self.lost = LostConnections(
             mode_ports(config=BrokerConfig.from_mapping(keys), clock=self.clock, tasks=self.tasks),

@@ -62,6 +62,14 @@ async def test_replaced_controller_deletes_no_replica_with_stop_replica(
     assert replicas(hosted) == {T0, T1}
 
 
+async def test_request_without_a_controller_epoch_is_stale_for_a_new_broker() -> None:
+    async with MemoryCluster(1) as cluster:
+        hosted = Hosted(cluster)
+        hosted.broker.capabilities.roles.epoch = -1
+        request = UpdateMetadataRequest(0, -1, hosted.epoch, (), (), ())
+        assert (await hosted.handle(request)).error == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
 async def test_deletion_is_refused_if_the_node_of_the_epoch_is_gone(hosted: Hosted) -> None:
     hosted.cluster.ensemble.delete(layout.CONTROLLER_EPOCH)
     assert (await hosted.handle(stop(hosted))).error == ErrorCode.STALE_CONTROLLER_EPOCH

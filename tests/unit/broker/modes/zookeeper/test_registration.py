@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from support.brokers.endpoints import endpoints
 from support.brokers.mode_ports import mode_ports
 from support.until import until
 
 from minikafka.base.endpoints import parse_endpoint
 from minikafka.base.errors import ConfigError, NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
+from minikafka.base.protocol_versions import VERSIONS, Versions
 from minikafka.broker.modes.zookeeper import registration
 from minikafka.broker.modes.zookeeper.registration import Registration
 from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
@@ -29,7 +31,7 @@ PATH = layout.broker_path(1)
 class World:
     """A broker that registers over an in-memory session. `epochs`: the broker epochs that it was given."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: Versions = VERSIONS) -> None:
         self.ensemble, self.tasks, self.epochs = ZooKeeperInMemory(), TaskRegistry(), list[int]()
         self.ensemble.put(layout.BROKER_IDS)
         self.session = InMemoryClient(self.ensemble)
@@ -38,7 +40,7 @@ class World:
         self.registration = Registration(
             mode_ports(zookeeper=self.session, clock=SystemClock(), tasks=self.tasks),
             SessionFile(self.storage, "/data"),
-            Broker(1, ()),
+            Broker(1, (), versions=versions),
             self.epochs.append,
         )
 
@@ -160,3 +162,54 @@ async def test_broker_registers_once_in_each_of_many_sessions() -> None:
         await world.ensemble.time_for_requests()
         assert len(world.epochs) == sessions, "the session is the same"
     await world.tasks.close()
+
+
+async def register_beside(versions: Versions, others: Versions | None) -> World:
+    """Register broker 1 in a cluster in which broker 2 has registered the versions `others`; None names none."""
+    world = World(versions)
+    other = Broker(2, endpoints("h", 9092, "h", 19092), versions=others or ())
+    fields = json.loads(layout.encode_broker(other))
+    if others is None:
+        del fields[layout.PROTOCOL_VERSIONS]
+    world.ensemble.put(layout.broker_path(2), json.dumps(fields).encode())
+    await world.session.attach()
+    try:
+        await world.registration.register()
+    finally:
+        await world.tasks.close()
+    return world
+
+
+@pytest.mark.parametrize("others", [None, ("0.1",), ("0.1", "0.2"), ("0.2", "0.3")])
+async def test_broker_joins_brokers_with_a_common_protocol_version(others: Versions | None) -> None:
+    world = await register_beside(VERSIONS, others)
+    assert world.epochs == [world.ensemble.nodes[PATH].czxid]
+
+
+@pytest.mark.key("minikafka.inter.broker.protocol.version")
+@pytest.mark.parametrize(
+    ("versions", "others", "older"),
+    [
+        (VERSIONS, ("0.3", "0.4"), 1),
+        (("0.2", "0.3"), None, 2),
+        (("0.1",), ("0.2", "0.3"), 1),
+        (("0.9", "0.10"), ("0.7", "0.8"), 2),
+    ],
+)
+async def test_broker_two_versions_from_a_registered_one_does_not_start(
+    versions: Versions, others: Versions | None, older: int
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        await register_beside(versions, others)
+    assert f"upgrade broker {older} first, one minor release at a time" in str(caught.value)
+    assert "broker 1 has version" in str(caught.value)
+    assert "and broker 2 version" in str(caught.value)
+
+
+async def test_registration_that_cannot_be_read_stops_no_broker() -> None:
+    world = World()
+    world.ensemble.put(layout.broker_path(2), b"{}")
+    await world.session.attach()
+    await world.registration.register()
+    await world.tasks.close()
+    assert PATH in world.ensemble.nodes
