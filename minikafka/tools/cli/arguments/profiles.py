@@ -36,6 +36,12 @@ _HINT: Final = (
 )
 
 
+class UnknownProfile(ConfigError):
+    """The option or variable names a cluster that the file does not have, or there is no file."""
+
+    exit_code = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A named cluster. `entries`: its keys of security. `command_config`: the file that has them instead, or None."""
@@ -88,11 +94,13 @@ def read_profile(name: str) -> Profile:
     Prints a warning once if other users can read its passwords.
     """
     file = profile_file()
+    if not file.exists():
+        raise UnknownProfile(f"there is no file {file}, so there is no cluster {name}; {_HINT}")
     text = _text(file)
     found = _tables(file, text)
+    if name not in found:
+        raise UnknownProfile(f"{file}: {_unknown(name, found)}")
     with config_files.errors_name_file(file):
-        if name not in found:
-            raise ConfigError(_unknown(name, found))
         profile = _profile(name, file, text, found[name])
     _warn_of_readers(profile)
     return profile
@@ -106,7 +114,10 @@ def _tables(file: Path, text: str) -> Mapping[str, Any]:
     with config_files.errors_name_file(file):
         document = toml.read_toml(text)
         if unknown := [key for key in document if key != _CLUSTERS]:
-            raise ConfigError(f"unknown key {unknown[0]}; the only table is [clusters.NAME]")
+            line = _line_of(text, unknown[0])
+            raise ConfigError(
+                f"line {line}: unknown key {unknown[0]}; the only tables are [clusters.NAME]"
+            )
         found = toml.table_of(document, _CLUSTERS)
         for name, table in found.items():
             if not isinstance(table, dict):
@@ -116,7 +127,7 @@ def _tables(file: Path, text: str) -> Mapping[str, Any]:
 
 def _unknown(name: str, found: Mapping[str, Any]) -> str:
     if not found:
-        return f"it has no cluster, so there is no cluster {name}: write a table [clusters.{name}]"
+        return f"it has no clusters: write a table [clusters.{name}]"
     near = nearest(name, found)
     question = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"it has no cluster {name}, but {', '.join(sorted(found))}{question}"
@@ -176,6 +187,19 @@ def _as_text(key: str, value: object) -> str:
 
 def _lines(text: str) -> dict[str, int]:
     return {name: one.line for one in toml.statements(text) for name in one.names}
+
+
+def _line_of(text: str, key: str) -> int:
+    """Return the line of the first statement that defines something in the table or key."""
+    return next(
+        (
+            one.line
+            for one in toml.statements(text)
+            for name in (one.table, *one.names)
+            if f"{name}.".startswith(f"{key}.")
+        ),
+        1,
+    )
 
 
 def _located(key: str, value: str, file: Path) -> str:

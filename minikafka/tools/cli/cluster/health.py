@@ -64,6 +64,8 @@ class Observed(NamedTuple):
     causes: Sequence[root_causes.Cause] = ()
     coordination: str = CONTROLLER
     contradictions: Sequence[str] = ()
+    may_list: bool = True
+    """False if the client lacks the right to list the reassignments."""
 
 
 @click.command()
@@ -94,8 +96,11 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
     async with clients.Client(
         addresses, connector=connector(), api_timeout_ms=remote.ANSWER_MS
     ) as client:
-        mode = await broker_views.coordination_of(client.admin, views[0].info)
-        sights, unseen = await _look(remote.RemoteCluster(client, views, servers))
+        sights, unseen, may_list = await _look(remote.RemoteCluster(client, views, servers))
+        if sights is not None:
+            mode = sights.coordination
+        else:
+            mode = await broker_views.coordination_of(client.admin, views[0].info)
         causes = root_causes.causes_of(sights) if sights else []
         faults = {cause.broker: "" for cause in causes if cause.broker and cause.name in _AWAY}
         seen = await observe(client.admin, faults, view=broker_views.newest(views))
@@ -107,17 +112,23 @@ async def _examine_remote(servers: str) -> dict[str, Any]:
         doubtful, wrong = clock_notes(sights.answers)
         conflicts += wrong + unreachable_addresses(sights.answers, faults)
         notes += [*doubtful, *certificate_notes(sights.answers, SystemClock().wall_ms())]
-    seen = seen._replace(coordination=mode, contradictions=conflicts, causes=causes)
+    seen = seen._replace(
+        coordination=mode, contradictions=conflicts, causes=causes, may_list=may_list
+    )
     return {**diagnose(seen, known), "notes": notes, "unseen": unseen}
 
 
-async def _look(cluster: remote.RemoteCluster) -> tuple[sight.Sights | None, list[str]]:
-    """Return what the brokers tell of themselves, None if none of them does, and what could not be seen."""
+async def _look(cluster: remote.RemoteCluster) -> tuple[sight.Sights | None, list[str], bool]:
+    """Return what the brokers tell of themselves, what could not be seen, and whether the client has the right to it.
+
+    The first is None if no broker tells anything.
+    """
     try:
         sights = await cluster.sights()
     except KafkaError as error:
-        return None, [f"what only the brokers know of themselves: {error.detail}"]
-    return sights, cluster.unseen(sights.brokers.keys())
+        unseen = f"what only the brokers know of themselves: {error.detail}"
+        return None, [unseen], not remote.is_denied(error)
+    return sights, cluster.unseen(sights.brokers.keys()), True
 
 
 def named_brokers(topics: Iterable[clients.TopicInfo]) -> set[int]:
@@ -236,7 +247,7 @@ def diagnose(seen: Observed, known: Iterable[int]) -> dict[str, Any]:
         "reasons": reasons,
         "causes": [cause.as_json() for cause in seen.causes],
         "coordination": seen.coordination,
-        "controller": None if seen.moving is None or is_leaders else seen.info.controller_id,
+        "controller": None if _has_no_controller(seen) or is_leaders else seen.info.controller_id,
         "brokers_away": sorted(away),
         "offline_partitions": _names(offline),
         "under_replicated_partitions": _names(under_replicated),
@@ -269,9 +280,14 @@ def _cluster_reasons(seen: Observed, away: Mapping[int, str]) -> Iterator[str]:
     yield from (cause.sentence for cause in seen.causes)
     yield from (f"broker {id_} {why}" for id_, why in sorted(away.items()) if id_ not in explained)
     is_explained = any(cause.name == "no-controller" for cause in seen.causes)
-    if seen.info is not None and seen.moving is None and not is_explained:
+    if seen.info is not None and _has_no_controller(seen) and not is_explained:
         is_leaders = seen.coordination == LEADERS
         yield "no broker lists the reassignments" if is_leaders else "no controller answers"
+
+
+def _has_no_controller(seen: Observed) -> bool:
+    """True if nobody answered the question for the reassignments, which the controller answers."""
+    return seen.moving is None and seen.may_list
 
 
 def _why_offline(

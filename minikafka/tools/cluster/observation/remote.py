@@ -188,5 +188,14 @@ async def remote_cluster(
     async with clients.Client(servers, connector=access, api_timeout_ms=ANSWER_MS) as client:
         views = await read_views(servers.split(","), access, ANSWER_MS)
         if not views:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker answers at {servers}")
+            text = f"no broker answers at {servers}: {await _why_silent(client)}"
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, text)
         yield RemoteCluster(client, views, servers)
+
+
+async def _why_silent(client: clients.Client) -> str:
+    try:
+        await client.admin.describe((), retries=False)
+    except (KafkaError, OSError) as error:
+        return str(error)
+    return "the answers came too late"
