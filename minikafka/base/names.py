@@ -16,6 +16,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
@@ -33,6 +34,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _CLUSTER_ID: Final = re.compile(r"[!-~]{1,255}")
 _OFFSET: Final = re.compile(r"[0-9]{20}")
 _DELETED: Final = re.compile(r"[a-zA-Z0-9._-]+\.[0-9a-f]{32}-delete")
+_FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)\.[0-9a-f]{32}-future")
 _TOPIC_ID_BYTES: Final = 16
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _SHOWN: Final = 60
@@ -184,6 +186,19 @@ def parse_replica_directory(name: str) -> TopicPartition:
 def is_deleted_replica(name: str) -> bool:
     """True if the directory name is that of a replica whose deletion has begun (`…-delete`, as in Kafka)."""
     return _DELETED.fullmatch(name) is not None
+
+
+def parse_future_directory(name: str) -> TopicPartition | None:
+    """Return the partition of the copy in a directory of this name (`topic-0.<id>-future`, as in Kafka).
+
+    Return None for the directory of anything else.
+    """
+    match = _FUTURE.fullmatch(name)
+    if match is None:
+        return None
+    with suppress(ValueError):
+        return parse_replica_directory(match[1])
+    return None
 
 
 def offsets_of(names: Iterable[str], suffix: str) -> list[int]:

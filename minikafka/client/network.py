@@ -44,6 +44,7 @@ VERSIONS: Final = {
     versions.DELETE_ACLS: 3,
     versions.DESCRIBE_CONFIGS: 4,
     versions.DESCRIBE_LOG_DIRS: 4,
+    versions.ALTER_REPLICA_LOG_DIRS: 2,
     versions.CREATE_PARTITIONS: 3,
     versions.DELETE_GROUPS: 2,
     versions.ELECT_LEADERS: 2,

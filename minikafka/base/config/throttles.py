@@ -8,6 +8,7 @@ from minikafka.base.config.keys import LONG_MAX, ConfigType, Key
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+MOVE_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 THROTTLES: Final[dict[str, Key]] = {
     row.name: row
     for row in (
@@ -30,8 +31,7 @@ THROTTLES: Final[dict[str, Key]] = {
             LONG_MAX,
             "Maximum bytes per second of moves between log directories.",
             low=0,
-            waits_for="moves between log directories",
-            name="replica.alter.log.dirs.io.max.bytes.per.second",
+            name=MOVE_RATE,
         ),
     )
 }

@@ -2,14 +2,15 @@
 
 DescribeLogDirs 35, versions 0–4.
 - Returns every log directory with the size and the offset lag of the requested replicas (null: all replicas). The
-  offset lag is the number of offsets by which the log end is behind the high watermark. Version 4 adds total and
-  usable bytes of the disk (KIP-827). A directory that failed gets KAFKA_STORAGE_ERROR.
+  offset lag is the number of offsets by which the log end is behind the high watermark. A replica that is being moved
+  has a second row in its new directory (`is_future_key`), whose lag counts from the replica's log end. Version 4 adds
+  total and usable bytes of the disk (KIP-827). A directory that failed gets KAFKA_STORAGE_ERROR.
 
 AlterReplicaLogDirs 34, versions 0–2.
-- Replicas are not moved between directories (R68). A replica gets NONE if it is already in the directory, and
-  UNSUPPORTED_VERSION if it is in another directory. A directory that is not in `log.dirs` gets LOG_DIR_NOT_FOUND,
-  and a directory that failed gets KAFKA_STORAGE_ERROR. A replica that this broker does not host gets
-  REPLICA_NOT_AVAILABLE.
+- Moves replicas to other directories (R68, `broker/replicas/moves.py`). The response means that the move has begun.
+  The replica's own directory cancels a move. A directory that is not in `log.dirs` gets LOG_DIR_NOT_FOUND. A directory
+  that failed gets KAFKA_STORAGE_ERROR, and so does each move while another directory is offline. A replica that this
+  broker does not host gets REPLICA_NOT_AVAILABLE, and will be created in the directory.
 """
 
 from __future__ import annotations
@@ -81,44 +82,37 @@ def _described(
 
 def _replica(services: Services, replica: ReplicaLogInfo) -> dict[str, Any]:
     partition = services.replicas.partition(replica.tp)
-    high_watermark = partition.high_watermark if partition is not None else 0
+    lag = 0
+    if partition is not None and replica.is_future:
+        lag = partition.log.written_log_end_offset - replica.log_end_offset
+    elif partition is not None:
+        lag = max(partition.high_watermark - replica.log_end_offset, 0)
     return {
         "partition_index": replica.tp.partition,
         "partition_size": replica.size,
-        "offset_lag": max(high_watermark - replica.log_end_offset, 0),
+        "offset_lag": lag,
+        "is_future_key": replica.is_future,
     }
 
 
 def alter_replica_log_dirs(services: Services, request: Entity, context: RequestContext) -> Steps:
     """Return the response to an AlterReplicaLogDirs request, as a generator that yields after each replica."""
-    directories = {entry.path: entry for entry in services.replicas.log_directories()}
-    hosted = {
-        replica.tp: path for path, entry in directories.items() for replica in entry.replicas or ()
-    }
     by_topic: defaultdict[str, list[Row]] = defaultdict(list)
     is_allowed = services.access.allows(context.connection, _ALTER)
     for wanted in request.dirs:
         yield
-        directory = directories.get(wanted.path.rstrip("/") or "/")
+        path = wanted.path.rstrip("/") or "/"
         for topic in wanted.topics:
             for partition in topic.partitions:
-                code = _move_error(directory, hosted.get(TopicPartition(topic.name, partition)))
-                if not is_allowed:
-                    code = _ALTER.error
+                code = _ALTER.error
+                if is_allowed:
+                    code = services.replicas.moves.alter(
+                        TopicPartition(topic.name, partition), path
+                    )
                 by_topic[topic.name].append({"partition_index": partition, "error_code": code})
                 yield
     results = ({"topic_name": name, "partitions": rows} for name, rows in by_topic.items())
     return (yield from response_in_steps(ALTER_REPLICA_LOG_DIRS, context.version, results=results))
-
-
-def _move_error(directory: Directory | None, now: str | None) -> ErrorCode:
-    if directory is None:
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    if directory.replicas is None:
-        return ErrorCode.KAFKA_STORAGE_ERROR
-    if now is None:
-        return ErrorCode.REPLICA_NOT_AVAILABLE
-    return ErrorCode.NONE if now == directory.path else ErrorCode.UNSUPPORTED_VERSION
 
 
 HANDLERS: Final[dict[int, Handler]] = {

@@ -43,6 +43,7 @@ from minikafka.storage.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
+_ABORT_CHECK_MS: Final = 20
 _BEAN: Final = "kafka.log:type=LogCleaner,name="
 _MANAGER_BEAN: Final = "kafka.log:type=LogCleanerManager,name="
 
@@ -124,6 +125,12 @@ class LogCleaner:
         self.uncleanable.pop(tp, None)
         self._abort(tp)
 
+    async def stop(self, tp: TopicPartition) -> None:
+        """Abort the cleaning of the partition, and wait until it has ended."""
+        while tp in self._in_progress:
+            self._abort(tp)
+            await self._clock.sleep(_ABORT_CHECK_MS)
+
     def _abort(self, tp: TopicPartition) -> None:
         task = self._in_progress.get(tp)
         if task is not None:
@@ -166,16 +173,22 @@ class LogCleaner:
                 chosen = partition, dirt
             await self._slices.end_step()
         self._last_scan, self._largest_ratio = self._clock.now(), largest
-        if chosen is None or not self._is_served(chosen[0]):
+        if chosen is None or not self._may_clean(chosen[0]):
             return None
         return chosen
 
     def dirt(self, partition: Partition) -> Dirt | None:
         """Return the first and end offset of a log's dirty part, and the sizes (bytes) of its clean and dirty parts.
 
-        Return None if the log is not compacted or cannot be cleaned.
+        Return None if the log is not compacted, cannot be cleaned, or is being copied to another directory: its copy
+        might keep a record whose tombstone is removed.
         """
-        if not self._is_served(partition) or partition.tp in self.uncleanable:
+        tp = partition.tp
+        if (
+            not self._is_served(partition)
+            or tp in self.uncleanable
+            or tp in self._logs.futures.logs
+        ):
             return None
         log = partition.log
         if "compact" not in log.config.cleanup_policy:
@@ -187,6 +200,10 @@ class LogCleaner:
         except CorruptBatch as error:
             self._give_up(partition.tp, str(error))
         return None
+
+    def _may_clean(self, partition: Partition) -> bool:
+        """True if the partition's log is in use and is not being copied to another directory."""
+        return self._is_served(partition) and partition.tp not in self._logs.futures.logs
 
     def _is_served(self, partition: Partition) -> bool:
         """True if the partition's log is in use: not deleted, not renamed, and its log directory is online."""

@@ -38,6 +38,7 @@ from minikafka.broker.replicas.fetch_sessions import FetchSessions
 from minikafka.broker.replicas.fetchers import Fetchers
 from minikafka.broker.replicas.internal_appends import InternalAppends
 from minikafka.broker.replicas.isr_changes import IsrChanges
+from minikafka.broker.replicas.moves import Moves
 from minikafka.broker.replicas.record_walks import RecordWalks
 from minikafka.broker.replicas.refusals import Refusals
 from minikafka.broker.replicas.roles import Roles
@@ -113,6 +114,7 @@ class ReplicaManager:
             logs, self.partitions, config, clock, tasks, self._directory_failed
         )
         self.upkeep = self._new_upkeep()
+        self.moves = self._new_moves()
         self.on_shortage: Callable[[], None] = lambda: None
         """Called when an operation found no free file descriptor, to free some."""
         self._short_at = -_EPISODE_MS
@@ -144,6 +146,19 @@ class ReplicaManager:
             self.tasks,
             self.turns.slices(),
             self.delete_records,
+            self._directory_failed,
+        )
+
+    def _new_moves(self) -> Moves:
+        return Moves(
+            self.logs,
+            self.partitions,
+            self.metadata,
+            self.purgatory,
+            self.throttles.moves,
+            self.turns.slices(),
+            self.clock,
+            self.tasks,
             self._directory_failed,
         )
 
@@ -278,6 +293,7 @@ class ReplicaManager:
         self.throttles.apply(partition, config)
         partition.restore_high_watermark(self.logs.high_watermarks.get(tp, log.log_start_offset))
         self.hosted.add(partition)
+        self.moves.resume(tp)
         return partition
 
     def _apply_role(
@@ -410,8 +426,8 @@ class ReplicaManager:
         self.logs.config = config
         self._configure(set(self.configs.topics))
 
-    def set_replication_rates(self, leader: int, follower: int) -> None:
-        self.throttles.set_rates(leader, follower)
+    def set_replication_rates(self, leader: int, follower: int, moves: int) -> None:
+        self.throttles.set_rates(leader, follower, moves)
 
     def _configure(self, topics: Collection[str]) -> None:
         now = self.clock.now()
@@ -439,7 +455,9 @@ class ReplicaManager:
         self._lifecycle.report_lost_connection(leader)
 
     def _storage_failed(self, partition: Partition, failure: StorageFailed) -> None:
-        self._directory_failed(failure, partition.log.directory)
+        # A response may still read from the directory that the replica was moved away from.
+        is_known = self.logs.has_path(failure.path)
+        self._directory_failed(failure, "" if is_known else partition.log.directory)
 
     def _directory_failed(self, failure: StorageFailed, within: str = "") -> None:
         """Take every replica in the failed log directory offline and announce the failure (R67, S37).

@@ -1,7 +1,8 @@
 """The replication throttles of this broker: the throttled replicas and the two rates (KIP-73).
 
 The topic keys `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` name the
-throttled replicas, as partition:broker or `*`. The rates are dynamic keys of the broker.
+throttled replicas, as partition:broker or `*`. The rates are dynamic keys of the broker. A third rate limits moves
+between the log directories of the broker (KIP-113).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _EVERY_REPLICA: Final = "*"
 
 
 class ReplicationThrottles:
-    """The replication throttles of one broker: `leader` for sending, `follower` for fetching."""
+    """The throttles of one broker: `leader` for sending, `follower` for fetching, `moves` between its directories."""
 
     def __init__(self, broker_id: BrokerId, config: BrokerConfig, clock: Clock) -> None:
         self._broker_id = broker_id
@@ -27,11 +28,13 @@ class ReplicationThrottles:
         window_ms = config.replication_quota_window_size_seconds * 1000
         self.leader = Throttle(clock, windows, window_ms)
         self.follower = Throttle(clock, windows, window_ms)
+        self.moves = Throttle(clock, windows, window_ms)
 
-    def set_rates(self, leader: int, follower: int) -> None:
-        """Set the limits of the two throttles, in bytes per second."""
+    def set_rates(self, leader: int, follower: int, moves: int) -> None:
+        """Set the limits of the throttles, in bytes per second."""
         self.leader.set_limit(leader)
         self.follower.set_limit(follower)
+        self.moves.set_limit(moves)
 
     def apply(self, partition: Partition, config: TopicConfig) -> None:
         """Set or remove the throttles of one replica, according to the settings of its topic."""

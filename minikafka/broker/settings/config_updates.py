@@ -29,8 +29,8 @@ class ConfiguredReplicas(Protocol):
     def set_broker_defaults(self, config: BrokerConfig) -> None:
         """Replace the broker settings that topics inherit."""
 
-    def set_replication_rates(self, leader: int, follower: int) -> None:
-        """Set the replication throttles: bytes per second that leaders may send and followers may fetch."""
+    def set_replication_rates(self, leader: int, follower: int, moves: int) -> None:
+        """Set the throttles: bytes per second that leaders may send, followers may fetch, and moves may copy."""
 
 
 class ConfigUpdates:
@@ -67,7 +67,8 @@ class ConfigUpdates:
         self._stores.apply(self._settings.own)
         if self._settings.replication_rates != before:
             logger.info(
-                "replication throttles are now %d bytes/s for leaders and %d for followers",
+                "replication throttles are now %d bytes/s for leaders, %d for followers and %d for moves between "
+                "log directories",
                 *self._settings.replication_rates,
             )
             self._replicas.set_replication_rates(*self._settings.replication_rates)

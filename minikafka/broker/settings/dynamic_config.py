@@ -25,7 +25,7 @@ from minikafka.base.config.security import (
     listener_part,
     parse_prefixed,
 )
-from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, THROTTLES
+from minikafka.base.config.throttles import FOLLOWER_RATE, LEADER_RATE, MOVE_RATE, THROTTLES
 from minikafka.base.errors import ConfigError
 from minikafka.broker.rpc.messages import SettingChange
 from minikafka.broker.settings.dynamic_stores import STORE_KEYS, is_store_key
@@ -101,14 +101,17 @@ class DynamicConfig:
         return self.current != before
 
     @property
-    def replication_rates(self) -> tuple[int, int]:
-        """The replication throttles in bytes per second: (limit for leaders' sends, limit for followers' fetches)."""
+    def replication_rates(self) -> tuple[int, int, int]:
+        """The replication throttles in bytes per second.
+
+        They limit what leaders send, what followers fetch, and what is moved between log directories.
+        """
         values = {**self.cluster, **self.own}
-        leader, follower = (
+        leader, follower, moves = (
             THROTTLES[name].parse(values.get(name, LONG_MAX))
-            for name in (LEADER_RATE, FOLLOWER_RATE)
+            for name in (LEADER_RATE, FOLLOWER_RATE, MOVE_RATE)
         )
-        return leader, follower
+        return leader, follower, moves
 
     def reload(self, wanted: BrokerConfig) -> tuple[list[SettingChange], bool]:
         """Apply the dynamic settings of the changed file.

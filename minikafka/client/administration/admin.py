@@ -535,6 +535,30 @@ class Admin:
             return None
         return [read_log_dir(found) for found in response.results]
 
+    async def alter_log_dirs(
+        self, broker: BrokerId, directories: Mapping[TopicPartition, str]
+    ) -> dict[TopicPartition, Outcome]:
+        """Move replicas of a broker to log directories; success means that the moves have begun. Raises OSError."""
+        node = (await self.describe_cluster()).brokers[broker]
+        by_path: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+        for tp, path in directories.items():
+            by_path[path].append(tp)
+        dirs = [
+            {
+                "path": path,
+                "topics": [{"name": n, "partitions": p} for n, p in _by_topic(moved).items()],
+            }
+            for path, moved in by_path.items()
+        ]
+        api, address = versions.ALTER_REPLICA_LOG_DIRS, Address(node.host, node.port)
+        body = request(api, dirs=dirs)
+        answer = await self._network.call(address, api, LOG_DIRS_TIMEOUT_MS, body)
+        return {
+            TopicPartition(topic.topic_name, row.partition_index): read_outcome(row)
+            for topic in answer.results
+            for row in topic.partitions
+        }
+
 
 def _creatable(topic: NewTopic) -> dict[str, Any]:
     return {

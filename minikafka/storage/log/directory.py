@@ -19,6 +19,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.names import (
     is_deleted_replica,
     parse_cluster_id,
+    parse_future_directory,
     parse_number,
     parse_replica_directory,
 )
@@ -32,8 +33,12 @@ logger = logging.getLogger(__name__)
 LOCK: Final = ".lock"
 DELETED_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
+FUTURE_SUFFIX: Final = "-future"
+"""Suffix of the directory of a copy, which replaces the replica in another log directory when it is complete."""
+MOVED: Final = "minikafka-moved"
+"""File in the directory of a complete copy. If a crash leaves the replica in two directories, this one counts."""
 
-_NAME_BYTES_MAX: Final = 255
+NAME_BYTES_MAX: Final = 255
 _NEXT: Final = ".next"
 """Suffix of the temporary file of a checkpoint that is written outside the event loop."""
 _LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
@@ -41,7 +46,10 @@ _LEFTOVERS: Final = (_NEXT, _NEXT + ".tmp")
 
 
 class LogDirectory:
-    """One log directory and its logs. Every method raises StorageFailed when the disk fails."""
+    """One log directory and its logs. Every method raises StorageFailed when the disk fails.
+
+    `logs`: the replicas in this directory, and the copies of replicas that are being moved to it (`is_future`).
+    """
 
     def __init__(self, storage: Storage, path: str) -> None:
         self.storage = storage
@@ -177,6 +185,7 @@ class LogDirectory:
 
         Raises ConfigError if the directory of a replica is a symbolic link.
         """
+        found: set[TopicPartition] = set()
         for name in self.storage.names(self.path):
             path = f"{self.path}/{name}"
             tp, is_deleted = _partition_of(name), is_deleted_replica(name)
@@ -192,7 +201,10 @@ class LogDirectory:
                 logger.warning(
                     "%s is a stray replica and is not served; remove it if you do not need it", path
                 )
-            elif tp is not None:
+            elif tp is not None and tp not in found:
+                found.add(
+                    tp
+                )  # a replica comes before its copy in the same directory, which is of no use
                 yield tp, path
             else:
                 logger.warning("ignoring %a: it is not the directory of a replica", path)
@@ -216,7 +228,13 @@ class LogDirectory:
 
     def create(self, tp: TopicPartition, config: TopicConfig) -> Log:
         """Create and return an empty log. Raises ConfigError if the path of the log is a symbolic link."""
-        path = f"{self.path}/{tp}"
+        return self._create(tp, f"{self.path}/{tp}", config)
+
+    def create_future(self, tp: TopicPartition, config: TopicConfig, unique: int) -> Log:
+        """Create and return an empty log for the copy of a replica of another directory."""
+        return self._create(tp, f"{self.path}/{future_name(tp, unique)}", config)
+
+    def _create(self, tp: TopicPartition, path: str, config: TopicConfig) -> Log:
         if self.storage.is_link(path):
             raise ConfigError(_link_refused(path))
         # Before the log exists: a crash must not give it the offsets of an earlier log.
@@ -276,18 +294,32 @@ class LogDirectory:
         """Fsync the directory, so that created and renamed logs survive a power loss."""
         self.storage.sync_directory(self.path)
 
-    def move_aside(self, tp: TopicPartition, unique: int, suffix: str) -> str:
+    def promote(self, tp: TopicPartition) -> None:
+        """Give a complete copy the name of a replica. The rename is durable after the next `sync`."""
+        log, path = self.logs[tp], f"{self.path}/{tp}"
+        if self.storage.exists(path):
+            raise StorageFailed(
+                path, OSError(errno.EEXIST, "the name of the moved replica is taken")
+            )
+        self.storage.rename(log.directory, path, sync=False)
+        log.renamed(path)
+
+    def move_aside(
+        self, tp: TopicPartition, unique: int, suffix: str, *, is_read: bool = False
+    ) -> str:
         """Close the log and rename its directory to `topic-partition.<unique>-delete` or `-stray`.
 
-        Return the new path. The rename is durable after the next `sync`.
+        Return the new path. The rename is durable after the next `sync`. `is_read`: keep the files open, because
+        responses with records of the log may not be sent yet; the caller closes the log later.
         """
         log = self.logs.pop(tp)
         self.high_watermarks.pop(tp, None)
-        log.abandon()
-        self.retired.close(log.directory)
+        if not is_read:
+            log.abandon()
+            self.retired.close(log.directory)
         while True:
             tail = f".{unique:032x}{suffix}"
-            path = f"{self.path}/{str(tp)[: _NAME_BYTES_MAX - len(tail)]}{tail}"
+            path = f"{self.path}/{str(tp)[: NAME_BYTES_MAX - len(tail)]}{tail}"
             if not self.storage.exists(path):
                 self.storage.rename(log.directory, path, sync=False)
                 return path
@@ -300,9 +332,10 @@ class LogDirectory:
 
         A partition that is not in `known` keeps its last value (R35).
         """
-        for tp in self.logs:
+        for tp, log in self.logs.items():
             if tp in known:
-                self.high_watermarks[tp] = known[tp]
+                # A copy may end below: a higher checkpoint would later count records as committed that are not.
+                self.high_watermarks[tp] = min(known[tp], log.written_log_end_offset)
         self._write_offsets(checkpoints.HIGH_WATERMARKS, self.high_watermarks)
 
     def write_recovery_points(self, *, sync: bool = False) -> None:
@@ -394,6 +427,16 @@ class LogDirectory:
             self._lock = None
 
 
+def is_future(log: Log) -> bool:
+    """True if the log is the copy of a replica that is being moved."""
+    return log.directory.endswith(FUTURE_SUFFIX)
+
+
+def future_name(tp: TopicPartition, unique: int) -> str:
+    """Return the name of the directory of a copy."""
+    return f"{tp}.{unique:032x}{FUTURE_SUFFIX}"
+
+
 def _starts_inside(log: Log) -> bool:
     """True if the log start offset lies above the first offset of the first segment."""
     return log.log_start_offset > log.segments[0].base_offset
@@ -407,11 +450,11 @@ def _ignoring_failure(action: Callable[[], None]) -> None:
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    """Return the partition of the replica directory with this name, None for any other name."""
+    """Return the partition of the directory of a replica or of a copy, None for any other name."""
     try:
         return parse_replica_directory(name)
     except ValueError:
-        return None
+        return parse_future_directory(name)
 
 
 def _link_refused(path: str) -> str:

@@ -37,6 +37,7 @@ from minikafka.kafka.records.header import (
     PRODUCER_ID,
     Header,
 )
+from minikafka.storage.log.epochs import FILE_NAME as EPOCHS
 from minikafka.storage.log.gaps import Gaps
 from minikafka.storage.log.log_end import LogEnd
 from minikafka.storage.log.recovery import load
@@ -449,6 +450,14 @@ class Log(LogEnd):
                 self.sync()
         finally:
             self.abandon()
+
+    def renamed(self, directory: str) -> None:
+        """Use the new path of the log's directory, whose name is not durable yet."""
+        self.directory = self.producers.directory = directory
+        self.epochs.path = f"{directory}/{EPOCHS}"
+        for segment in self.segments:
+            segment.renamed(directory)
+        self.has_durable_name = False
 
     def abandon(self) -> None:
         """Close the files and write nothing, as a crash would."""

@@ -21,7 +21,8 @@ from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition, topic_id_text
 from minikafka.base.ports import Clock, Executor, Storage
 from minikafka.storage.log.checkpoints import CHECKPOINTS, LOG_START_OFFSETS
-from minikafka.storage.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory
+from minikafka.storage.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, is_future
+from minikafka.storage.log.future_logs import FutureLogs
 from minikafka.storage.log.log import Log
 from minikafka.storage.log.log_end import sync_name
 from minikafka.storage.log.producer_table import ProducerRoom
@@ -37,11 +38,15 @@ _RETIRED_MAX: Final = 32
 
 
 class ReplicaLogInfo(NamedTuple):
-    """One log as DescribeLogDirs shows it: the total bytes of the segments, and the log end offset."""
+    """One log as DescribeLogDirs shows it: the total bytes of the segments, and the log end offset.
+
+    `is_future`: it is the copy of a replica that is being moved.
+    """
 
     tp: TopicPartition
     size: int
     log_end_offset: int
+    is_future: bool = False
 
 
 class Directory(NamedTuple):
@@ -66,18 +71,25 @@ class LogManager:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
+        self.futures = FutureLogs(storage, executor, self._live, self.logs, self._move_copy_aside)
         self._failed: list[LogDirectory] = []
         self.offline_directories: dict[str, str] = {}
         """Path of each directory that is offline after a failure → the reason, in the words of the system."""
         self._unsynced_since: dict[Log, int] = {}
         """Logs with flush.ms and records without an fsync → monotonic time (ms) when such records were first found."""
-        self._deleted: list[tuple[int, str]] = []
-        """Directories renamed for deletion, each with the monotonic time (ms) when the deletion is due."""
+        self._deleted: list[tuple[int, str, Log | None]] = []
+        """Directories renamed for deletion: monotonic time (ms) when the deletion is due, path, log if it is open."""
+        self._preferred: dict[TopicPartition, str] = {}
+        """The directories in which replicas will be created that this broker does not host yet."""
 
     @property
     def failed_directories(self) -> int:
         """Number of log directories that are offline after a failure."""
         return len(self._failed)
+
+    def paths(self) -> set[str]:
+        """Return the paths of all directories of `log.dirs`."""
+        return {directory.path for directory in (*self._live, *self._failed)}
 
     def directories(self) -> list[Directory]:
         """Return every directory of `log.dirs` with the logs in service."""
@@ -85,9 +97,9 @@ class LogManager:
             Directory(
                 directory.path,
                 tuple(
-                    _shown(tp, log)
+                    _shown(tp, log, is_future=self.futures.logs.get(tp) is log)
                     for tp, log in directory.logs.items()
-                    if self.logs.get(tp) is log
+                    if log in (self.logs.get(tp), self.futures.logs.get(tp))
                 ),
             )
             for directory in self._live
@@ -135,15 +147,10 @@ class LogManager:
         self._check_identity(cluster_id)
         for directory in list(self._live):
             await self.executor.run(partial(self._open, directory))
-        for directory in self._live:
-            for tp, log in directory.logs.items():
-                if tp in self.logs:
-                    raise ConfigError(
-                        f"{tp} is both in {self.logs[tp].directory} and in {log.directory}: remove one of them"
-                    )
-                self.logs[tp] = log
-                log.producers.share(self.producer_room)
-            self.high_watermarks.update(directory.high_watermarks)
+        self.futures.adopt(is_whole=not self._failed)
+        for tp, log in self.logs.items():
+            log.producers.share(self.producer_room)
+            self.high_watermarks[tp] = self._directory_of(log).high_watermarks[tp]
 
     def _open(self, directory: LogDirectory) -> None:
         config = TopicConfig.from_broker(self.config, {})
@@ -206,8 +213,8 @@ class LogManager:
                 raise _offline(f"{self._failed[0].path}/{tp}")
             if not self._live:
                 raise _offline(str(tp))
-            directory = min(self._live, key=lambda live: len(live.logs))
-            log = self._create_in(directory, tp, topic_id, config)
+            self._set_copy_aside(tp)
+            log = self._create_in(self._next_directory(tp), tp, topic_id, config)
         elif topic_id and log.topic_id is None:
             self._directory_of(log).assign_topic_id(log, topic_id)
         log.configure(config)
@@ -232,9 +239,32 @@ class LogManager:
             try:
                 directory.assign_topic_id(log, topic_id)
             except StorageFailed:
-                self._deleted.append((self.clock.now(), self._move_aside(tp, DELETED_SUFFIX)))
+                path = self._move_aside(tp, DELETED_SUFFIX)
+                self._deleted.append((self.clock.now(), path, None))
                 raise
         return log
+
+    def _next_directory(self, tp: TopicPartition) -> LogDirectory:
+        """Return the directory for a new replica: the one that was asked for, else the one with the fewest logs."""
+        preferred = self.live_directory(self._preferred.pop(tp, ""))
+        return preferred or min(self._live, key=lambda live: len(live.logs))
+
+    def live_directory(self, path: str) -> LogDirectory | None:
+        """Return the directory with this path, None if it is offline or not in `log.dirs`."""
+        return next((live for live in self._live if live.path == path), None)
+
+    def prefer(self, tp: TopicPartition, path: str) -> None:
+        """Create the replica, which this broker does not host yet, in the directory with this path."""
+        self._preferred[tp] = path
+
+    def _set_copy_aside(self, tp: TopicPartition) -> None:
+        """Keep the copy of a replica that is gone under another name: the copy may be all that is left of it."""
+        future = self.futures.logs.pop(tp, None)
+        if future is not None:
+            path = self._directory_of(future).move_aside(tp, self.clock.wall_ms(), STRAY_SUFFIX)
+            logger.warning(
+                "the replica of %s is gone; the incomplete copy of it is kept in %s", tp, path
+            )
 
     def _move_stray(self, log: Log, topic_id: bytes) -> None:
         directory = self._directory_of(log)
@@ -249,9 +279,33 @@ class LogManager:
         )
 
     def _move_aside(self, tp: TopicPartition, suffix: str) -> str:
+        """Take a replica out of service, and rename its directory; delete its copies in other directories."""
         directory = self._directory_of(self.logs.pop(tp))
         self.high_watermarks.pop(tp, None)
-        return directory.move_aside(tp, self.clock.wall_ms(), suffix)
+        path = directory.move_aside(tp, self.clock.wall_ms(), suffix)
+        self.drop_copies(tp)
+        return path
+
+    async def retire_replaced(self, log: Log, replaced: Log) -> None:
+        """End a move after `switch`: delete the former replica. Raises StorageFailed."""
+        await self.futures.retire(log, replaced)
+        await self.futures.finish(log)
+
+    def drop_copies(self, tp: TopicPartition) -> None:
+        """Delete the logs of a partition that are not its replica: its copy, and what a move has replaced."""
+        self.futures.logs.pop(tp, None)
+        for directory in self.futures.others(tp):
+            self._move_copy_aside(directory, tp, DELETED_SUFFIX)
+
+    def _move_copy_aside(self, directory: LogDirectory, tp: TopicPartition, suffix: str) -> None:
+        """Rename a log that is not in service; until it is deleted, it can be read."""
+        log = directory.logs[tp]
+        path = directory.move_aside(tp, self.clock.wall_ms(), suffix, is_read=True)
+        due = self.clock.now() + log.config.file_delete_delay_ms
+        if suffix == DELETED_SUFFIX:
+            self._deleted.append((due, path, log))
+        else:
+            log.abandon()
 
     def sync_directories(self) -> None:
         """Fsync every live directory, so that removed logs stay removed after a power loss.
@@ -274,7 +328,9 @@ class LogManager:
         log = self.logs.get(tp)
         if log is not None:
             due = self.clock.now() + log.config.file_delete_delay_ms
-            self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX)))
+            self._deleted.append((due, self._move_aside(tp, DELETED_SUFFIX), None))
+        else:
+            self.drop_copies(tp)
 
     def set_aside(self, tp: TopicPartition) -> str:
         """Take the log out of service but keep its files; return the new directory. Raises StorageFailed."""
@@ -297,16 +353,18 @@ class LogManager:
         If a deletion fails, the other logs are still deleted, and the last StorageFailed is raised at the
         end. The next start deletes the remaining files, or the next call if only a file descriptor was missing.
         """
-        expired = [path for due, path in self._deleted if due <= now]
-        self._deleted = [(due, path) for due, path in self._deleted if due > now]
+        expired = [(path, log) for due, path, log in self._deleted if due <= now]
+        self._deleted = [entry for entry in self._deleted if entry[0] > now]
         failed: StorageFailed | None = None
-        for path in expired:
+        for path, log in expired:
             try:
+                if log is not None:
+                    log.abandon()
                 await self.executor.run(partial(self.storage.remove_tree, path))
             except StorageFailed as failure:
                 failed = failure
                 if failure.lacks_descriptors:
-                    self._deleted.append((now, path))
+                    self._deleted.append((now, path, None))
         if failed is not None:
             raise failed
 
@@ -410,12 +468,19 @@ class LogManager:
         for log, since in tuple(unsynced.items()):
             if now - since >= log.config.flush_ms:
                 del unsynced[log]
-                log.epochs.ensure_file()
-                # Read before the fsync, during which the log may grow or truncate.
-                end_offset, generation = log.written_log_end_offset, log.layout_generation
-                segments = [*log.segments.unsynced, log.segments[-1]]
-                await self._sync(log, segments)
-                log.synced(end_offset, generation)
+                await self.sync_log(log)
+
+    async def sync_log(self, log: Log) -> None:
+        """Fsync the log outside the event loop, and raise its recovery point. Raises StorageFailed."""
+        log.epochs.ensure_file()
+        # Read before the fsync, during which the log may grow or truncate.
+        end_offset, generation = log.written_log_end_offset, log.layout_generation
+        count, removals = len(log.segments.unsynced), log.segments.removals
+        segments = [*log.segments.unsynced, log.segments[-1]]
+        await self._sync(log, segments)
+        log.synced(end_offset, generation)
+        if count:
+            log.sealed_synced(count, removals)
 
     async def _sync(self, log: Log, segments: Iterable[Segment]) -> None:
         """Fsync the log files of these segments, all files derived from unsynced ones, and the names of the log."""
@@ -449,23 +514,36 @@ class LogManager:
 
         `error`: the reason, which is added to `offline_directories`.
         """
-        directory = next(
-            (live for live in self._live if (path + "/").startswith(live.path + "/")), None
-        )
+        directory = self._holder(path, self._live)
         if directory is None:
             return []
         self._live.remove(directory)
         self._failed.append(directory)
         self.offline_directories[directory.path] = error
-        lost = [tp for tp in directory.logs if self.logs.pop(tp, None) is not None]
+        lost = [tp for tp, log in directory.logs.items() if self.logs.get(tp) is log]
+        for tp in lost:
+            del self.logs[tp]
+        for tp, log in directory.logs.items():
+            if self.futures.logs.get(tp) is log:
+                del self.futures.logs[tp]
         self.offline.update(lost)
         directory.abandon()
         return lost
+
+    def has_path(self, path: str) -> bool:
+        """True if the path is in one of the directories of `log.dirs`."""
+        return self._holder(path, [*self._live, *self._failed]) is not None
+
+    def _holder(self, path: str, among: Iterable[LogDirectory]) -> LogDirectory | None:
+        return next((one for one in among if (path + "/").startswith(one.path + "/")), None)
 
     async def close(self) -> None:
         """Close every log; mark a directory as cleanly stopped if all its logs became durable."""
         for directory in list(self._live):
             await self.executor.run(partial(self._close, directory))
+        for _, _, log in self._deleted:
+            if log is not None:
+                log.abandon()
 
     def _close(self, directory: LogDirectory) -> None:
         try:
@@ -492,12 +570,12 @@ class LogManager:
             if len(self._live) == 1:
                 raise
             logger.error("Log directory %s is offline: %s", directory.path, failure)
-            self.offline.update(directory.logs)
+            self.offline.update(tp for tp, log in directory.logs.items() if not is_future(log))
             self.fail_directory(directory.path, failure.reason)
 
 
-def _shown(tp: TopicPartition, log: Log) -> ReplicaLogInfo:
-    return ReplicaLogInfo(tp, log.size, log.written_log_end_offset)
+def _shown(tp: TopicPartition, log: Log, *, is_future: bool) -> ReplicaLogInfo:
+    return ReplicaLogInfo(tp, log.size, log.written_log_end_offset, is_future)
 
 
 def _offline(path: str) -> StorageFailed:

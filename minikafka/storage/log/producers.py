@@ -100,11 +100,11 @@ class ProducerStates:
     rising order of first offsets. A transaction is unstable until the high watermark has passed its marker.
     """
 
-    __slots__ = ("_directory", "_ended", "_states", "_storage", "transactions")
+    __slots__ = ("_ended", "_states", "_storage", "directory", "transactions")
 
     def __init__(self, storage: Storage, directory: str) -> None:
         self._storage = storage
-        self._directory = directory
+        self.directory = directory
         self._states = ProducerTable(ProducerRoom(INT_MAX))
         self.transactions: dict[int, int] = {}
         self._ended: deque[int] = deque()
@@ -114,6 +114,14 @@ class ProducerStates:
         """Count the producer ids of this log in `room`."""
         room.count += len(self._states)
         self._states.room = room
+
+    def adopt(self, other: ProducerStates) -> None:
+        """Take over the producers of another log with the same batches. That log must not be used any longer."""
+        self._states, self.transactions, self._ended = (
+            other._states,
+            other.transactions,
+            other._ended,
+        )
 
     def active(self) -> Iterator[ActiveProducer]:
         """Yield every producer that has not expired."""
@@ -340,7 +348,7 @@ class ProducerStates:
 
     def snapshot_offsets(self) -> list[int]:
         """Return the offsets that have a snapshot file, in rising order."""
-        return offsets_of(self._storage.names(self._directory), SUFFIX)
+        return offsets_of(self._storage.names(self.directory), SUFFIX)
 
     def encode(self) -> bytes:
         """Return the content of a snapshot file: Kafka's format, version 1, with an extension at the end.
@@ -391,7 +399,7 @@ class ProducerStates:
         self._storage.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
-        return f"{self._directory}/{offset:020d}{SUFFIX}"
+        return f"{self.directory}/{offset:020d}{SUFFIX}"
 
 
 def _encode(producer_id: int, state: ProducerStateEntry) -> bytes:

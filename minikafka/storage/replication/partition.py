@@ -508,6 +508,14 @@ class Partition(ReplicaRole):
         assert type(self.isr_state) is not Committed, self
         self.isr_state = Committed(self.isr_state.isr)
 
+    def replace_log(self, log: Log) -> None:
+        """Use a log with the same records and another `layout_generation`, in another directory."""
+        assert log.log_end_offset == self.log.log_end_offset, (log, self)
+        assert log.layout_generation != self.log.layout_generation, (log, self)
+        self.log = log
+        for progress in self.followers.values():
+            progress.log = log
+
     def configure(self, config: TopicConfig) -> None:
         """Replace the settings of the topic. Raises StorageFailed, when all settings are replaced."""
         self.min_isr = config.min_insync_replicas

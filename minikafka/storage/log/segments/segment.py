@@ -516,6 +516,12 @@ class Segment:
 
     # Changes.
 
+    def renamed(self, directory: str) -> None:
+        """Use the new path of the log's directory."""
+        self.directory = directory
+        self.file.path = self.path(LOG)
+        self.transactions.path = self.path(TXN_INDEX)
+
     def resume(self) -> tuple[int, int]:
         """Scan the file from the last index entry; return (end position, next offset) of the last whole batch."""
         size = self.file.size()

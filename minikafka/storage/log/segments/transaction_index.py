@@ -32,11 +32,11 @@ _MARKER: Final = 2
 class TransactionIndex:
     """The entries of one segment, in memory and in the file at `path`."""
 
-    __slots__ = ("_numbers", "_on_disk", "_path", "_storage", "is_complete")
+    __slots__ = ("_numbers", "_on_disk", "_storage", "is_complete", "path")
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage = storage
-        self._path = path
+        self.path = path
         self._numbers = array("q")
         """The fields of all entries, one after another: producer id, first offset, marker, last stable offset."""
         self._on_disk = 0
@@ -64,7 +64,7 @@ class TransactionIndex:
                 raise
 
     def _write_new(self) -> None:
-        file = self._storage.open(self._path, create=True)
+        file = self._storage.open(self.path, create=True)
         try:
             file.pwritev((self._encode(self._on_disk),), self._on_disk * ENTRY.size)
         finally:
@@ -109,10 +109,10 @@ class TransactionIndex:
         """
         if not len(self):
             if self._on_disk:
-                self._storage.remove(self._path + suffix)
+                self._storage.remove(self.path + suffix)
         elif self._on_disk != len(self):
             data = self._encode(0)
-            self._storage.write_atomically(self._path + suffix, data, sync=sync)
+            self._storage.write_atomically(self.path + suffix, data, sync=sync)
         self._on_disk = len(self)
 
     def _encode(self, first: int) -> bytes:
@@ -127,14 +127,14 @@ class TransactionIndex:
 
         `end_offset`: the offset after the segment, None if it is unknown.
         """
-        entries = decode(self._storage.read(self._path))
+        entries = decode(self._storage.read(self.path))
         if entries is not None and entries and end_offset is not None:
             entries = entries if entries[-1].last_offset < end_offset else None
         self.replace(entries or (), is_complete=entries is not None)
         if self.is_complete:
             self._on_disk = len(self)
         else:
-            logger.warning("%s is invalid", self._path)
+            logger.warning("%s is invalid", self.path)
 
 
 def decode(data: bytes) -> list[Aborted] | None:

@@ -81,9 +81,6 @@ def _of_directory(directory: Path, names: list[str], replicas: list[str]) -> Ite
         elif name == "remote-log-index-cache" or name.startswith("__remote_log_metadata-"):
             remedy = "copy these topics with Kafka to topics without remote.storage.enable"
             yield Obstacle(path, "tiered storage: older records are in a remote store", remedy)
-        elif name.endswith("-future"):
-            remedy = "let Kafka finish the move, or cancel it by kafka-reassign-partitions --cancel"
-            yield Obstacle(path, "a replica that Kafka is moving to this directory", remedy)
 
 
 def _of_properties(meta: Path) -> Iterator[Obstacle]:

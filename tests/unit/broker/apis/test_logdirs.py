@@ -87,7 +87,7 @@ def test_directory_with_a_failed_disk_is_described_with_a_storage_error() -> Non
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_alter_replica_log_dirs_moves_no_replica_and_returns_error_codes(version: int) -> None:
+def test_alter_replica_log_dirs_returns_the_error_code_of_each_replica(version: int) -> None:
     asked = {"/a": [T0, T1], "/b/": [U0], "/broken": [T1], "/none": [T0]}
     dirs = [
         {
@@ -98,9 +98,16 @@ def test_alter_replica_log_dirs_moves_no_replica_and_returns_error_codes(version
     ]
     dirs.append({"path": "/a", "topics": [{"name": "else", "partitions": [3]}]})
     request = entity(ALTER_REPLICA_LOG_DIRS, version, dirs=dirs)
-    answer = finished(
-        alter_replica_log_dirs(with_directories().services, request, context(version))
+    cold = with_directories()
+    codes = {
+        (T0, "/a"): ErrorCode.NONE,
+        (T1, "/broken"): ErrorCode.KAFKA_STORAGE_ERROR,
+        (T0, "/none"): ErrorCode.LOG_DIR_NOT_FOUND,
+    }
+    cold.replicas.moves.alter = lambda tp, path: codes.get(
+        (tp, path), ErrorCode.REPLICA_NOT_AVAILABLE
     )
+    answer = finished(alter_replica_log_dirs(cold.services, request, context(version)))
     frame = codec.encode_response(1, ALTER_REPLICA_LOG_DIRS, version, answer)
     got = codec.decode_response(ALTER_REPLICA_LOG_DIRS, version, frame[4:])
     assert {
@@ -109,10 +116,10 @@ def test_alter_replica_log_dirs_moves_no_replica_and_returns_error_codes(version
     } == {
         "t": [
             (0, 0),
-            (1, ErrorCode.UNSUPPORTED_VERSION),
+            (1, ErrorCode.REPLICA_NOT_AVAILABLE),
             (1, ErrorCode.KAFKA_STORAGE_ERROR),
             (0, ErrorCode.LOG_DIR_NOT_FOUND),
         ],
-        "u": [(0, ErrorCode.UNSUPPORTED_VERSION)],
+        "u": [(0, ErrorCode.REPLICA_NOT_AVAILABLE)],
         "else": [(3, ErrorCode.REPLICA_NOT_AVAILABLE)],
     }

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.row("R71")
 UNCLEAN = "unclean.leader.election.enable"
 RATE = "leader.replication.throttled.rate"
 FOLLOWERS = "follower.replication.throttled.rate"
+MOVES = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def settings(**static: object) -> DynamicConfig:
@@ -36,15 +37,15 @@ def test_broker_setting_precedes_the_cluster_setting_which_precedes_the_file() -
 @pytest.mark.parametrize(
     ("cluster", "own", "rates"),
     [
-        ({}, {}, (LONG_MAX, LONG_MAX)),
-        ({RATE: "5", FOLLOWERS: "6"}, {}, (5, 6)),
-        ({}, {RATE: "7", FOLLOWERS: "8"}, (7, 8)),
-        ({RATE: "5", FOLLOWERS: "6"}, {RATE: "7"}, (7, 6)),
-        ({RATE: "5", FOLLOWERS: "6"}, {FOLLOWERS: "0"}, (5, 0)),
+        ({}, {}, (LONG_MAX, LONG_MAX, LONG_MAX)),
+        ({RATE: "5", FOLLOWERS: "6"}, {MOVES: "4"}, (5, 6, 4)),
+        ({MOVES: "3"}, {RATE: "7", FOLLOWERS: "8"}, (7, 8, 3)),
+        ({RATE: "5", FOLLOWERS: "6"}, {RATE: "7"}, (7, 6, LONG_MAX)),
+        ({RATE: "5", FOLLOWERS: "6", MOVES: "3"}, {FOLLOWERS: "0", MOVES: "1"}, (5, 0, 1)),
     ],
 )
 def test_throttle_of_one_broker_precedes_the_throttle_of_all_brokers(
-    cluster: dict[str, str], own: dict[str, str], rates: tuple[int, int]
+    cluster: dict[str, str], own: dict[str, str], rates: tuple[int, int, int]
 ) -> None:
     dynamic = settings()
     dynamic.load(cluster, own)

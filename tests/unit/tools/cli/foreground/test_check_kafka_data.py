@@ -92,7 +92,6 @@ def test_obstacle_in_the_properties_of_the_directory_is_named(
     [
         ("__cluster_metadata-0", "KRaft"),
         ("__remote_log_metadata-3", "tiered storage"),
-        ("t-1.0123456789abcdef0123456789abcdef-future", "moving"),
     ],
 )
 def test_directory_that_cannot_be_taken_over_is_named(
