@@ -201,7 +201,7 @@ class BrokerServer:
         self._is_stopping = False
 
     def _new_cleaner(self, ports: BrokerPorts) -> LogCleaner:
-        cleaner = LogCleaner(
+        return LogCleaner(
             ports,
             self.replicas.turns,
             self.logs,
@@ -209,8 +209,6 @@ class BrokerServer:
             lambda: self.settings.current,
             self.replicas.purgatory.storage_failed,
         )
-        self.replicas.moves.stop_cleaning = cleaner.stop
-        return cleaner
 
     @cached_property
     def links(self) -> Links:

@@ -103,11 +103,21 @@ def test_commands_of_the_page_lose_no_record_from_empty_machines_to_a_rolling_re
             run(network, block)
         replace(network, "kafka2")
         add_and_remove_a_broker(network)
+        change_a_disk(network)
         for block in blocks("Rolling restart"):
             run(network, block)
         seen = json.loads(finish(clients).out)
     assert seen["acked"] == seen["sent"] > 0, seen
     assert seen["missing"] == 0, seen
+
+
+def change_a_disk(network: Network) -> None:
+    """Empty a disk, restart the broker without it, and lose what it has before the broker gets it back."""
+    move, without, back = blocks("Changing a disk")
+    assert run(network, move).count("no replicas") == 1
+    run(network, without)
+    network["kafka1"].run("rm -r /var/lib/minikafka/disk2; mkdir /var/lib/minikafka/disk2")
+    run(network, back)
 
 
 def add_and_remove_a_broker(network: Network) -> None:

@@ -98,6 +98,7 @@ class LogCleaner:
         self._last: CleaningOutcome | None = None
         self._last_ms = 0
         self.uncleanable: dict[TopicPartition, str] = {}
+        logs.futures.stop_cleaning = self.stop
 
     def start(self) -> None:
         """Start the task that finds dirty logs and cleans them."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from minikafka.base.errors import CorruptBatch, ErrorCode, StorageFailed
@@ -47,8 +47,7 @@ _RESERVE_BYTES_MAX: Final = 1024 * 1024 * 1024
 class Moves:
     """The moves in progress on one broker.
 
-    `directory_failed(failure)` takes a log directory offline. `stop_cleaning(partition)` aborts the compaction of a
-    replica; no compaction begins while the replica has a copy.
+    `directory_failed(failure)` takes a log directory offline.
     """
 
     def __init__(
@@ -71,7 +70,6 @@ class Moves:
         self._clock = clock
         self._tasks = tasks
         self._directory_failed = directory_failed
-        self.stop_cleaning: Callable[[TopicPartition], Awaitable[None]] = _nothing
         self._slices = slices
         self.copied: set[Log] = set()
         self._turn_at: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -130,7 +128,7 @@ class Moves:
     async def _move(self, copy: LogCopy) -> None:
         problem = ""
         try:
-            await self.stop_cleaning(copy.replica.tp)
+            await self._logs.futures.stop_cleaning(copy.replica.tp)
             while self._is_wanted(copy) and (found := await self._attempt(copy)):
                 if found != problem:
                     problem = found
@@ -255,7 +253,3 @@ class Moves:
 
 class _CannotContinue(Exception):
     """A move waits for something."""
-
-
-async def _nothing(tp: TopicPartition) -> None:
-    """Do nothing."""

@@ -87,7 +87,7 @@ class LogCopy:
         start = replica.segments[0].base_offset
         end = self._agreed_end()
         if end <= start or future.log_start_offset > replica.log_start_offset:
-            self._begin_at(start)
+            future.truncate_fully_and_start_at(start)
         elif end < future.log_end_offset:
             future.truncate_to(end)
         future.epochs.truncate_from_end(future.log_end_offset)
@@ -113,16 +113,6 @@ class LogCopy:
                 before = mine.end_offset_for(epoch - 1, self.future.log_end_offset)[1]
                 end = min(before, common_end) if common_end >= 0 else before
         return min(end, replica_end)
-
-    def _begin_at(self, start: int) -> None:
-        """Empty the copy, and take over the producers at its new begin, whose batches may be deleted already."""
-        replica, future = self.replica, self.future
-        future.truncate_fully_and_start_at(start)
-        name = f"{start:020d}{SNAPSHOT}"
-        if replica.storage.exists(f"{replica.directory}/{name}"):
-            data = replica.storage.read(f"{replica.directory}/{name}")
-            future.storage.write_atomically(f"{future.directory}/{name}", data, sync=False)
-            future.producers.restore(start)
 
     def next_range(self, max_bytes: int) -> ByteRange | None:
         """Return the next bytes to copy, at most `max_bytes`; None if the copy has all that is written."""

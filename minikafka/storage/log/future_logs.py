@@ -13,7 +13,7 @@ the one with `minikafka-moved` counts, and the other one is deleted at the start
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,6 +51,8 @@ class FutureLogs:
         move_aside: MoveAside,
     ) -> None:
         self.logs: dict[TopicPartition, Log] = {}
+        self.stop_cleaning: Callable[[TopicPartition], Awaitable[None]] = _no_cleaner
+        """Aborts the compaction of a replica. None begins while the replica has a copy."""
         self._storage = storage
         self.executor = executor
         self._live = live
@@ -184,3 +186,7 @@ class FutureLogs:
             log = directory.logs.get(tp)
             if log is not None and log is not self._replicas.get(tp):
                 yield directory
+
+
+async def _no_cleaner(tp: TopicPartition) -> None:
+    """Do nothing: no log is compacted."""

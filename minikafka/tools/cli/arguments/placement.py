@@ -21,7 +21,10 @@ from minikafka.base.names import parse_replica_directory, parse_topic, read_json
 
 Plan: TypeAlias = dict[TopicPartition, tuple[BrokerId, ...]]
 """The target replicas of each partition, the preferred leader first."""
+Directories: TypeAlias = Mapping[tuple[TopicPartition, BrokerId], str]
+"""The log directories that a plan names, by partition and broker."""
 FILE_VERSION: Final = 1
+_ANY: Final = "any"
 _PARTITION_MAX: Final = 2**31 - 1
 _PLAN_SHAPE: Final = '{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}'
 _OFFSETS_SHAPE: Final = '{"version":1,"partitions":[{"topic":"t","partition":0,"offset":100}]}'
@@ -78,15 +81,36 @@ def plan_file(file: str) -> Plan:
             raise click.UsageError(
                 f"{where}: replicas must be a list of broker ids, for example [1, 2, 3]"
             )
-        directories = entry.get("log_dirs") or []
-        if not isinstance(directories, list) or any(one != "any" for one in directories):
-            raise click.UsageError(
-                f'{where}: log_dirs must be "any": each broker chooses its log directory'
-            )
+        _log_dirs(entry, where)
         if tp in plan:
             raise click.UsageError(f"{where}: {tp} is named twice")
         plan[tp] = _distinct(tuple(replicas), f"{where}: {replicas}")
     return plan
+
+
+def directories_file(file: str) -> Directories:
+    """Return the log directories that a plan names. Call `plan_file` first. Raises UsageError and OSError."""
+    return {
+        (_partition(entry, file), broker): path.rstrip("/") or "/"
+        for entry in _entries(file)
+        for broker, path in zip(entry["replicas"], _log_dirs(entry, file), strict=True)
+        if path != _ANY
+    }
+
+
+def _log_dirs(entry: Mapping[str, Any], where: str) -> list[str]:
+    """Return the log directory of each replica of an entry."""
+    count = len(entry["replicas"])
+    found = entry.get("log_dirs") or [_ANY] * count
+    if (
+        not isinstance(found, list)
+        or len(found) != count
+        or not all(isinstance(one, str) and (one == _ANY or one.startswith("/")) for one in found)
+    ):
+        raise click.UsageError(
+            f'{where}: log_dirs must have "any" or the absolute path of a log directory for each replica'
+        )
+    return found
 
 
 def partitions_file(file: str) -> list[TopicPartition]:
@@ -117,23 +141,28 @@ def offsets_file(file: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def as_json(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> dict[str, Any]:
+def as_json(
+    plan: Mapping[TopicPartition, Sequence[BrokerId]], directories: Directories | None = None
+) -> dict[str, Any]:
     """Return the plan as the JSON object of Kafka's reassignment tool."""
+    paths = directories or {}
     partitions = [
         {
             "topic": tp.topic,
             "partition": tp.partition,
             "replicas": list(replicas),
-            "log_dirs": ["any"] * len(replicas),
+            "log_dirs": [paths.get((tp, broker), _ANY) for broker in replicas],
         }
         for tp, replicas in sorted(plan.items())
     ]
     return {"version": FILE_VERSION, "partitions": partitions}
 
 
-def as_text(plan: Mapping[TopicPartition, Sequence[BrokerId]]) -> str:
+def as_text(
+    plan: Mapping[TopicPartition, Sequence[BrokerId]], directories: Directories | None = None
+) -> str:
     """Return the plan as one line of JSON, as Kafka's tool prints it."""
-    return json.dumps(as_json(plan), separators=(",", ":"))
+    return json.dumps(as_json(plan, directories), separators=(",", ":"))
 
 
 def manual_assignment(text: str) -> dict[int, tuple[BrokerId, ...]]:

@@ -20,9 +20,9 @@ from minikafka.client.administration.admin import Admin
 from minikafka.client.administration.results import Outcome
 from minikafka.tools.cli.arguments import placement
 from minikafka.tools.cli.arguments.partition_arguments import Named
-from minikafka.tools.cli.arguments.placement import Plan
+from minikafka.tools.cli.arguments.placement import Directories, Plan
 from minikafka.tools.cli.execution.waiting import Blocked
-from minikafka.tools.cli.reassign import throttle
+from minikafka.tools.cli.reassign import directories, throttle
 from minikafka.tools.cli.reassign.outcome import SHORT_PATIENCE_MS, MoveState, measure, read_results
 from minikafka.tools.cli.reassign.spread import spread
 from minikafka.tools.cli.terminal.echo import echo, show
@@ -42,6 +42,7 @@ class ReassignOptions(NamedTuple):
     waits: bool
     timeout: float | None
     target: Sequence[str]
+    log_dirs_throttle: int | None = None
 
     def plan(self) -> Plan:
         """Return the partitions that the options name, with their target replicas. Raises UsageError."""
@@ -53,6 +54,10 @@ class ReassignOptions(NamedTuple):
                 "name the partitions to move: t-0 --replicas 1,2,3 (may be repeated), or --file plan.json"
             )
         return placement.given_plan(self.named.partitions, self.replicas)
+
+    def directories(self) -> Directories:
+        """Return the log directories that the plan names. Raises UsageError."""
+        return placement.directories_file(self.file) if self.file else {}
 
     def named_partitions(self) -> list[TopicPartition]:
         """Return the partitions that the options name. Raises UsageError if there are none, or for invalid options."""
@@ -96,6 +101,7 @@ class VerifyJob:
         if isinstance(plan, list):
             plan = await _current_targets(admin, self._options.named.topics, plan)
         results = await read_results(admin, plan, SHORT_PATIENCE_MS)
+        results = await directories.with_directories(admin, results, self._options.directories())
         removed = await throttle.remove_throttle(admin, {tp.topic for tp in plan})
         rows = sorted(results.items())
         done = all(result.state is MoveState.COMPLETED for _, result in rows)
@@ -146,6 +152,7 @@ class Cancel:
 
         The result is False if there was no move to cancel.
         """
+        await directories.cancel(admin, self._options.directories())
         is_undone = await self._cancel_and_wait(admin)
         chosen, outcomes = self._chosen, self._outcomes
         await throttle.remove_throttle(admin, {tp.topic for tp in chosen})

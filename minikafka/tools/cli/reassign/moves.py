@@ -25,7 +25,7 @@ from minikafka.tools.cli.arguments import placement
 from minikafka.tools.cli.arguments.partition_arguments import Named
 from minikafka.tools.cli.arguments.placement import Plan
 from minikafka.tools.cli.execution.waiting import tell_causes
-from minikafka.tools.cli.reassign import throttle
+from minikafka.tools.cli.reassign import directories, throttle
 from minikafka.tools.cli.reassign.jobs import ReassignOptions, current_replicas
 from minikafka.tools.cli.reassign.outcome import (
     SHORT_PATIENCE_MS,
@@ -215,6 +215,7 @@ class _ViaController:
         self._admin = admin
         self._options = options
         self._plan = plan
+        self._directories = options.directories()
 
     async def replicas(self) -> Replicas:
         return await current_replicas(self._admin, self._plan)
@@ -224,6 +225,11 @@ class _ViaController:
             missed = await throttle.set_throttle(self._admin, self._plan, current, rate)
             for broker, outcome in missed.items():
                 echo(f"broker {broker} is not throttled: {outcome}", err=True)
+        if rate := self._options.log_dirs_throttle:
+            brokers = {broker for _, broker in self._directories}
+            await throttle.set_log_dirs_throttle(self._admin, brokers, rate)
+        # First, so that brokers create new replicas in these directories.
+        await directories.ask(self._admin, self._directories)
         outcomes = await self._admin.alter_reassignments(self._plan)
         shown = await with_similar_topics(self._admin, outcomes)
         await tell_causes(outcome.code for outcome in outcomes.values())
@@ -237,13 +243,18 @@ class _ViaController:
         clock = SystemClock()
         with Progress(clock, "partitions moved", shown=not wants_json()) as progress:
             await show_progress(self._admin, clock, plan, progress, self._options.target)
+        named = {key: path for key, path in self._directories.items() if key[0] in plan}
+        await directories.until_moved(self._admin, named, clock)
 
     async def results(self, plan: Plan, *, ends_early: bool) -> Results:
+        if not plan:
+            return {}
         patience_ms = SHORT_PATIENCE_MS if ends_early else METADATA_LAG_MS
-        return await read_results(self._admin, plan, patience_ms) if plan else {}
+        found = await read_results(self._admin, plan, patience_ms)
+        return await directories.with_directories(self._admin, found, self._directories)
 
     async def end(self) -> None:
-        if not self._options.throttle:
+        if not (self._options.throttle or self._options.log_dirs_throttle):
             return
         if await throttle.remove_throttle(self._admin, {tp.topic for tp in self._plan}):
             echo("The throttle was removed.", err=True)

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import click
 
 import minikafka.client as clients
+import minikafka.tools.cli.reassign.empty as empty
 import minikafka.tools.cli.reassign.jobs as jobs
 import minikafka.tools.cli.reassign.moves as moves
 import minikafka.tools.cluster.zookeeper.access as accesses
@@ -86,6 +87,18 @@ class _Reassign(click.Command):
     metavar="BYTES",
     help="Replication limit per broker in bytes/s; removed when all moves have completed.",
 )
+@click.option(
+    "--replica-alter-log-dirs-throttle",
+    "log_dirs_throttle",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="Limit per broker of moves between log directories in bytes/s; removed as --throttle is.",
+)
+@click.option(
+    "--from-dir",
+    metavar="BROKER:PATH",
+    help="With --generate: move all replicas of this log directory to the others of its broker.",
+)
 @click.option("--no-wait", is_flag=True, help="Return as soon as the moves are accepted.")
 @click.option(
     "--timeout",
@@ -116,6 +129,8 @@ def reassign(
     spread: str | None,
     brokers: str | None,
     bytes_per_second: int | None,
+    log_dirs_throttle: int | None,
+    from_dir: str | None,
     no_wait: bool,
     timeout: float | None,
     zookeeper: str | None,
@@ -137,18 +152,21 @@ def reassign(
         not no_wait,
         timeout,
         cluster_options(bootstrap, data),
+        log_dirs_throttle,
     )
     action = _action(verify, list_, cancel, generate)
     if zookeeper is not None:
-        if action or bytes_per_second or spread or brokers:
+        if action or bytes_per_second or spread or brokers or log_dirs_throttle:
             raise click.UsageError(
                 "--via-zookeeper cannot be combined with --verify, --list, --cancel, --generate, --topics, "
-                "--brokers or --throttle"
+                "--brokers or a throttle"
             )
+        if options.directories():
+            raise click.UsageError("--via-zookeeper cannot move replicas to the log_dirs of a plan")
         connect = zookeeper_servers(zookeeper, bootstrap, data)
         _move_by_node(options, connect, zookeeper_access(zookeeper_config, zookeeper, data))
         return
-    job = _job(action, options)
+    job = _job_for_directory(action, options, from_dir) if from_dir else _job(action, options)
 
     async def work(client: clients.Client) -> bool:
         return await job.do(client.admin)
@@ -182,12 +200,22 @@ class _Job(Protocol):
         """Do the job; return True on success."""
 
 
+def _job_for_directory(action: str | None, options: jobs.ReassignOptions, place: str) -> _Job:
+    """Return the job of --from-dir. Raises UsageError."""
+    if action != "generate" or options.spread or options.brokers:
+        raise click.UsageError("--from-dir can only be used with --generate, without --topics")
+    broker, colon, path = place.partition(":")
+    if not colon or not broker.isdecimal() or not path.startswith("/"):
+        raise click.UsageError(f"--from-dir {place!r}: write BROKER:PATH, as in 1:/var/lib/disk1")
+    return empty.Empty(int(broker), path.rstrip("/") or "/")
+
+
 def _job(action: str | None, options: jobs.ReassignOptions) -> _Job:
     """Return the job for `action`; None moves partitions. Raises UsageError if the options do not fit the action."""
     if action != "generate" and (options.spread or options.brokers):
         raise click.UsageError("--topics and --brokers can only be used with --generate")
-    if action and options.throttle:
-        raise click.UsageError(f"--throttle cannot be combined with --{action}")
+    if action and (options.throttle or options.log_dirs_throttle):
+        raise click.UsageError(f"a throttle cannot be combined with --{action}")
     if action == "verify":
         return jobs.VerifyJob(
             options,

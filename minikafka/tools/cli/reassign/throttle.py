@@ -20,6 +20,7 @@ from minikafka.tools.cli.arguments.placement import Plan
 from minikafka.tools.cli.terminal.progress import size
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 ASK_S: Final = 1.0
 """Time for a broker to answer with its settings: a paused broker must not stop the progress display."""
 Limits: TypeAlias = Mapping[TopicPartition, Mapping[str, Mapping[BrokerId, int]]]
@@ -73,6 +74,18 @@ async def set_throttle(
             reason = f"throttle of topic {resource.name}: {outcome.reason}"
             raise KafkaError(outcome.code, reason)
     return failed
+
+
+async def set_log_dirs_throttle(
+    admin: Admin, brokers: Iterable[BrokerId], bytes_per_second: int
+) -> None:
+    """Limit the moves between the log directories of these brokers. Raises KafkaError if a broker refuses."""
+    changes: dict[Resource, dict[str, str | None]] = {
+        _broker(broker): {LOG_DIRS_RATE: str(bytes_per_second)} for broker in sorted(brokers)
+    }
+    for resource, outcome in (await admin.alter_configs(changes)).items():
+        if not outcome.ok:
+            raise KafkaError(outcome.code, f"throttle of broker {resource.name}: {outcome.reason}")
 
 
 async def remove_throttle(admin: Admin, topics: Iterable[str]) -> bool:
@@ -155,7 +168,7 @@ def raising_lines(
 
 
 def _throttled(keys: Collection[str]) -> list[str]:
-    return [key for key in (*RATES, *REPLICAS) if key in keys]
+    return [key for key in (*RATES, LOG_DIRS_RATE, *REPLICAS) if key in keys]
 
 
 def _is_own(source: str) -> bool:

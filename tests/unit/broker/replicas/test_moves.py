@@ -205,7 +205,11 @@ def test_move_goes_on_after_a_restart(is_clean: bool) -> None:
         await limit(user, 2000)
         await move(user, "/second")
         await cluster.clock.sleep(2_000)
-        cluster.brokers[0].replicas.checkpoints.write_high_watermarks()
+        broker = cluster.brokers[0]
+        broker.replicas.checkpoints.write_high_watermarks()
+        checkpoint = cluster.storages[0].read(f"/second/{HIGH_WATERMARKS}")
+        copied = broker.logs.futures.logs[T0].log_end_offset
+        assert decode_offsets(checkpoint)[T0] <= copied
         if is_clean:
             await cluster.stop(0)
         else:
@@ -215,8 +219,6 @@ def test_move_goes_on_after_a_restart(is_clean: bool) -> None:
         assert place(cluster) == "/data"
         copied = cluster.brokers[0].logs.futures.logs[T0].log_end_offset
         assert 0 < copied < 60
-        checkpoint = cluster.storages[0].read(f"/second/{HIGH_WATERMARKS}")
-        assert decode_offsets(checkpoint).get(T0, 0) <= copied
         await produce(user, *some(1, 60))
         await until_moved(cluster, "/second")
         assert await values(user) == some(61)
@@ -399,9 +401,10 @@ def test_log_is_not_compacted_while_it_is_copied() -> None:
         while not cluster.brokers[0].logs.futures.logs[T0].log_end_offset:
             await cluster.clock.sleep(100)
         await write(b"gone", None)
-        for number in range(30):
-            await write(b"%d" % number, b"y" * 100)
-        await cluster.clock.sleep(40_000)
+        for _ in range(3):
+            for number in range(30):
+                await write(b"%d" % number, b"y" * 100)
+            await cluster.clock.sleep(10_000)
         await limit(user, 1 << 40)
         await until_moved(cluster, "/second")
         await write(b"last", b"x" * 3000)

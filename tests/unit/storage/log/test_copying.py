@@ -72,6 +72,7 @@ def equalize(copy: LogCopy) -> None:
     expected = replica.epochs.entries, replica.producers.encode()
     copy.equalize()
     assert (future.epochs.entries, future.producers.encode()) == expected
+    assert future.recovery_point >= replica.recovery_point
     future.sync()
     again = open_log(
         replica.storage.clone(),
@@ -168,6 +169,7 @@ def test_producers_of_deleted_records_are_copied() -> None:
     copy = copy_of(replica)
     finish(copy)
     check_equal(copy)
+    replica.sync()
     equalize(copy)
     assert copy.future.producers.last_of(5) == (1, 0)
 

@@ -99,7 +99,8 @@ ENTRY = {"topic": "t", "partition": 0, "replicas": [1]}
         ({"partitions": [{**ENTRY, "replicas": ["1"]}]}, "replicas must be"),
         ({"partitions": [{**ENTRY, "replicas": [1, 1]}]}, "named twice"),
         ({"partitions": [ENTRY, ENTRY]}, r"partitions\[1\]: t-0 is named twice"),
-        ({"partitions": [{**ENTRY, "log_dirs": ["/d"]}]}, "log_dirs"),
+        ({"partitions": [{**ENTRY, "log_dirs": ["d"]}]}, "log_dirs"),
+        ({"partitions": [{**ENTRY, "log_dirs": ["/d"] * 9}]}, "log_dirs"),
     ],
 )
 def test_error_about_an_invalid_reassignment_file_says_what_is_wrong(
@@ -120,3 +121,14 @@ def test_manual_assignment_has_the_format_of_kafkas_topic_tool() -> None:
 def test_malformed_partition_name_is_a_usage_error(text: str) -> None:
     with pytest.raises(click.UsageError, match="write TOPIC-PARTITION, as in t-0"):
         placement.parse_partition(text)
+
+
+def test_directories_of_a_plan_are_those_that_it_names(tmp_path: Path) -> None:
+    entry = {"topic": "t", "partition": 0, "replicas": [3, 1], "log_dirs": ["any", "/d/"]}
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"partitions": [entry]}))
+    assert placement.plan_file(str(file)) == {T0: (3, 1)}
+    directories = placement.directories_file(str(file))
+    assert directories == {(T0, 1): "/d"}
+    again = placement.as_json({T0: (3, 1)}, directories)
+    assert again["partitions"][0]["log_dirs"] == ["any", "/d"]
