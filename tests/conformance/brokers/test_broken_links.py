@@ -90,6 +90,9 @@ def test_leader_without_zookeeper_sends_its_clients_to_the_new_leader() -> None:
         async with Client("127.0.0.1:9093", **cluster_ports(cluster)) as stranger:
             await stranger.produce("t", [Record(value=b"v")])
         assert cluster.brokers[0].metadata.topics["t"][0].leader in (0, 2)
+        former = cluster.brokers[1].replicas.partition(T0)
+        assert former is not None
+        assert not former.is_leader
         cluster.heal(ZOOKEEPER, 1)
 
     run(scenario)
