@@ -30,6 +30,8 @@ from minikafka.base.zookeeper import EMBEDDED, OWN
 
 TESTS = Path(__file__).parent
 FIRST_WORKER = "gw0"
+LOW_PRIORITY = 5
+"""The niceness of the first worker, so that servers and clients of other workers need not wait for its tests."""
 YOUNG_OBJECTS = 20_000
 """Number of new objects after which Python collects garbage while tests run."""
 TIERS = ("conformance", "cluster", "clients", "spark")
@@ -85,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     accept_interrupts()
     keep_compiled_modules()
     start_java_fast()
+    if os.environ.get("PYTEST_XDIST_WORKER") == FIRST_WORKER:
+        os.nice(LOW_PRIORITY)
     config.pluginmanager.register(RowOutcomes(), RowOutcomes.NAME)
     config.pluginmanager.register(MatrixOutcomes())
     if "PYTEST_XDIST_WORKER" not in os.environ and config.getoption("numprocesses", None):
@@ -124,7 +128,7 @@ class SchedulingByFile(LoadFileScheduling):
     those with rules about the sources, which read and parse each source once.
 
     The first worker begins with the last files, which test in memory. So tests that compute run while others wait for
-    servers.
+    servers, at a lower priority.
     """
 
     def _assign_work_unit(self, node: WorkerController) -> None:
