@@ -91,29 +91,37 @@ def follow_dockerfile(directory: Path, wheel: Path) -> None:
 
 
 def show_platforms(directory: Path) -> None:
-    """Print a row for each pinned dependency that lacks a wheel."""
+    """Print the pinned dependencies that lack a wheel, for each version of Python and each platform."""
     tools = new_environment(directory / "tools", "packaging")
     lock = (ROOT / "requirements/base.lock").read_text()
     pins = re.findall(r"^([a-z0-9.-]+==[^ ]+)(?: ; ([^\\]*))?", lock, re.MULTILINE)
-    lacking = {}
-    for pin, marker in pins:
-        for python in PYTHONS:
-            if "3.14" in marker and python == "3.14":
-                continue
-            found = [
-                name for name in PLATFORMS if not has_wheel(tools, directory, pin, python, name)
-            ]
-            lacking |= {(pin, python): found} if found else {}
-    print(f"{len(pins)} dependencies; those without a wheel:")
-    for (pin, python), names in lacking.items():
-        print(f"{pin}, Python {python}: {'; '.join(names)}")
+    for python in PYTHONS:
+        needed = [pin for pin, marker in pins if python != "3.14" or "3.14" not in marker]
+        for platform in PLATFORMS:
+            lacking = without_wheel(tools, directory, needed, python, platform)
+            print(
+                f"Python {python}, {platform}: {', '.join(lacking) or 'all have wheels'}",
+                flush=True,
+            )
 
 
-def has_wheel(tools: Path, directory: Path, pin: str, python: str, platform: str) -> bool:
+def without_wheel(
+    tools: Path, directory: Path, pins: list[str], python: str, platform: str
+) -> list[str]:
+    """Return the packages that have no wheel. pip names one at a time."""
     platforms = [f"--platform={name}" for name in PLATFORMS[platform]]
     only = ["--no-deps", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
-    command = [str(tools / "pip"), "download", "-qq", *only, *platforms, "-d", str(directory), pin]
-    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    command = [str(tools / "pip"), "download", "-q", *only, *platforms, "-d", str(directory)]
+    lacking: list[str] = []
+    while True:
+        rest = [pin for pin in pins if pin not in lacking]
+        done = subprocess.run([*command, *rest], check=False, capture_output=True, text=True)
+        if done.returncode == 0:
+            return lacking
+        found = re.search(r"No matching distribution found for ([^ \n]+)", done.stderr)
+        if found is None or found[1] not in rest:
+            raise RuntimeError(done.stderr)
+        lacking.append(found[1])
 
 
 if __name__ == "__main__":
