@@ -5,7 +5,8 @@
 Three brokers. In each round minikafka takes over from Kafka, from Kafka's own `server.properties`, and Kafka takes
 over again. Every third round ends with SIGKILL in the place of SIGTERM. Meanwhile an idempotent producer writes, and
 a transactional job copies its records with a consumer group. The exit code is 0 only if every acknowledged record
-is there once and in order, has exactly one copy, and topic ids, settings and leader epochs have survived.
+is there once and in order, has exactly one copy, and every promise of `kafka_takeover_promises.py` is kept: settings,
+users, ACLs, tokens, groups, transactions, producer ids, compacted and shortened logs, moves, deletions and epochs.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from copy_check import Records, Topics, differences
 from copy_processes import CopyProcess, running
 from display import Display
 from kafka_on_zookeeper_job import HOST, JARS, LOGGING, QUICK
+from kafka_takeover_promises import Cluster, Promises
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from threads import in_thread
@@ -60,7 +62,7 @@ INPUT, OUTPUT, GROUP = "input", "output", "copy"
 PARTITIONS = 6
 STEP_SECONDS = 120.0
 POLL_SECONDS = 0.1
-RECORD_SECONDS = 0.003
+RECORD_SECONDS = 0.01
 KILL_EVERY = 3
 """The brokers of every third round are killed."""
 SETTINGS = {"compression.type": "lz4", "retention.ms": "864000000"}
@@ -74,6 +76,13 @@ auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 controlled.shutdown.retry.backoff.ms=500
 num.io.threads=4
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT
+sasl.enabled.mechanisms=SCRAM-SHA-256
+listener.name.sasl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+super.users=User:ANONYMOUS
+delegation.token.secret.key=a secret of all brokers
 """
 
 
@@ -82,15 +91,19 @@ class Brokers:
 
     def __init__(self, directory: Path, connect: str) -> None:
         self._directory = directory
-        ports = free_ports(len(BROKERS), SystemRng())
-        self.bootstrap = ",".join(f"{HOST}:{port}" for port in ports)
+        ports = free_ports(2 * len(BROKERS), SystemRng())
+        plain, secured = ports[: len(BROKERS)], ports[len(BROKERS) :]
+        self.bootstrap = ",".join(f"{HOST}:{port}" for port in plain)
+        self.secured = ",".join(f"{HOST}:{port}" for port in secured)
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         (directory / "log4j.properties").write_text(LOGGING)
-        for broker, port in zip(BROKERS, ports, strict=True):
+        for broker, *own in zip(BROKERS, plain, secured, strict=True):
+            listeners = "PLAINTEXT://{0}:{1},SASL://{0}:{2}".format(HOST, *own)
+            log_dirs = ",".join(f"{directory}/{broker}/logs-{one}" for one in "ab")
             self._file(broker).parent.mkdir()
             self._file(broker).write_text(
-                f"broker.id={broker}\nlisteners=PLAINTEXT://{HOST}:{port}\nzookeeper.connect={connect}\n"
-                f"log.dirs={directory}/{broker}/logs\n{KEYS}"
+                f"broker.id={broker}\nlisteners={listeners}\nzookeeper.connect={connect}\n"
+                f"log.dirs={log_dirs}\n{KEYS}"
             )
         self._init_secret()
 
@@ -146,8 +159,14 @@ class Feed(threading.Thread):
     a batch without enough replicas, and gets a part of it again. Then a new producer continues.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, log: Path) -> None:
         super().__init__(daemon=True)
+        self._log = logging.getLogger("feed")
+        lines = logging.FileHandler(log)
+        lines.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._log.addHandler(lines)
+        self._log.setLevel(logging.DEBUG)
+        self._log.propagate = False
         self.acked: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
         self.failures: Counter[str] = Counter()
         self._done = threading.Event()
@@ -158,14 +177,14 @@ class Feed(threading.Thread):
             "delivery.timeout.ms": 300_000,
             "reconnect.backoff.max.ms": 500,
             # A broker that has just started does not know the topics yet.
-            "topic.metadata.propagation.max.ms": 300_000,
-            "log_level": 0,
+            "topic.metadata.propagation.max.ms": 3_600_000,
+            "debug": "eos",
         }
 
     def run(self) -> None:
         """Send records until `end`, and wait for all answers."""
         while not self._done.is_set():
-            producer = Producer(self._settings)
+            producer = Producer(self._settings, logger=self._log)
             with suppress(KafkaException):
                 self._send(producer)
             with suppress(KafkaException):
@@ -266,7 +285,11 @@ class Run:
         self._zookeeper = ApacheZooKeeper(directory / "zookeeper", port, clock=SystemClock())
         self._brokers = Brokers(directory, self._zookeeper.connect)
         self._view: View
+        names = self._brokers.bootstrap, self._brokers.secured
+        self._promises = Promises(Cluster(directory, *names, self._zookeeper.connect))
         self.facts: dict[str, object] = {}
+        self._broken: list[str] = []
+        """What did not survive one of the takeovers."""
 
     async def run(self) -> bool:
         """Start Kafka, let both take turns, and check the records. Return True if nothing is missing."""
@@ -277,13 +300,16 @@ class Run:
             await self._until("Kafka has started", self._knows_all_brokers)
             await in_thread(self._create_topics)
             await self._until("topics with all replicas in sync", self._view.is_whole)
-            feed = Feed(self._brokers.bootstrap)
+            await in_thread(self._promises.prepare)
+            feed = Feed(self._brokers.bootstrap, self._directory / "feed.log")
             job = CopyProcess(self._brokers.bootstrap, "job", (INPUT, OUTPUT), self._directory)
             feed.start()
             async with running([job]):
                 await self._rounds()
                 await in_thread(feed.end)
                 problems = await in_thread(self._check, feed)
+            self._brokers.end(signal.SIGTERM)
+            problems += self._broken + await in_thread(self._promises.end)
             self.facts |= {"starts of the job": sum(job.ends.values()) + 1, "problems": problems}
             return not problems
         finally:
@@ -315,17 +341,26 @@ class Run:
         await asyncio.sleep(self._arguments.seconds)
         for number in range(1, self._arguments.rounds + 1):
             how = signal.SIGKILL if number % KILL_EVERY == 0 else signal.SIGTERM
-            for kind in (MINIKAFKA, KAFKA):
-                epochs = await in_thread(self._view.epochs)
+            for turn, kind in enumerate((MINIKAFKA, KAFKA), start=2 * number):
                 name = f"round {number} of {self._arguments.rounds}: {kind} after {how.name}"
+                await in_thread(self._promises.before, turn)
+                epochs = await in_thread(self._view.epochs)
                 await in_thread(self._view.forget)
                 await in_thread(self._brokers.end, how)
                 if how is signal.SIGKILL:  # Kafka does not start while its former session lasts
                     await self._until(f"{name}: former sessions have ended", self._view.is_empty)
+                await in_thread(self._promises.between, turn)
                 self._brokers.start(kind)
                 await self._until(name, self._view.is_whole)
                 self._compare(name, before, epochs)
+                await self._check_promises(name, turn, was_killed=how is signal.SIGKILL)
                 await asyncio.sleep(self._arguments.seconds)
+
+    async def _check_promises(self, name: str, turn: int, *, was_killed: bool) -> None:
+        check = partial(self._promises.problems, turn, was_killed=was_killed)
+        for problem in await in_thread(check):
+            self._display.say(f"{name}: {problem}")
+            self._broken.append(f"{name}: {problem}")
 
     def _compare(self, name: str, before: object, epochs: dict[str, int]) -> None:
         """Raise RuntimeError if a takeover has lost ids or settings, or has gone back in an epoch."""

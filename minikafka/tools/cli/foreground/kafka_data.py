@@ -42,10 +42,13 @@ class Obstacle(NamedTuple):
 def obstacles(directory: Path, on_progress: Progress) -> Iterator[Obstacle]:
     """Yield each obstacle in a log directory: of the directory itself, then of each replica."""
     names = sorted(os.listdir(directory))
-    replicas = [name for name in names if _is_replica(name) and (directory / name).is_dir()]
+    replicas = [name for name in names if _is_replica(name) and _may_be_replica(directory / name)]
     yield from _of_directory(directory, names, replicas)
     segments = [
-        path for name in replicas for path in sorted((directory / name).glob(f"*{_SEGMENT}"))
+        path
+        for name in replicas
+        for path in sorted((directory / name).glob(f"*{_SEGMENT}"))
+        if path.is_file()
     ]
     total, done = sum(path.stat().st_size for path in segments), 0
     for path in segments:
@@ -62,9 +65,13 @@ def _is_replica(name: str) -> bool:
     return False
 
 
+def _may_be_replica(path: Path) -> bool:
+    return path.is_dir() or path.is_symlink()
+
+
 def _of_directory(directory: Path, names: list[str], replicas: list[str]) -> Iterator[Obstacle]:
     meta = directory / META_PROPERTIES
-    if not meta.exists():
+    if not meta.is_file():
         if replicas:
             text = "there are replicas but no meta.properties, which has the ids of the broker and its cluster"
             yield Obstacle(str(meta), text, "restore the file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,15 @@ def check(*directories: Path) -> tuple[Result, list[dict[str, Any]]]:
     return done, json.loads(done.stdout)["obstacles"] if done.stdout else []
 
 
+def state(path: Path) -> dict[Path, tuple[int, ...]]:
+    """Return what a change of the tree would change: inodes, modes, sizes and times of all names."""
+    found = ((one, one.lstat()) for one in [path, *path.rglob("*")])
+    return {
+        one: (stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        for one, stat in found
+    }
+
+
 def files(path: Path) -> dict[Path, bytes]:
     return {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
 
@@ -53,14 +63,14 @@ def test_directory_with_batches_of_format_2_has_no_obstacle(tmp_path: Path) -> N
 def test_old_message_format_is_named_with_its_place(tmp_path: Path, magic: int) -> None:
     segment = directory(tmp_path) / "t-0" / f"{0:020}.log"
     segment.write_bytes(batch(2) * 2 + batch(magic))
-    before = files(tmp_path)
+    before = files(tmp_path), state(tmp_path)
     done, found = check(tmp_path)
     assert done.exit_code == 1
     place = 2 * len(batch(2))
     assert [(one["path"], one["what"]) for one in found] == [
         (str(segment), f"records in message format {magic}, from byte {place} on")
     ]
-    assert files(tmp_path) == before
+    assert (files(tmp_path), state(tmp_path)) == before
 
 
 def test_batch_that_is_cut_short_is_no_obstacle(tmp_path: Path) -> None:
@@ -103,9 +113,22 @@ def test_directory_that_cannot_be_taken_over_is_named(
     assert expected in one["what"]
 
 
-def test_replica_that_is_a_link_is_named(tmp_path: Path) -> None:
-    (directory(tmp_path) / "u-0").symlink_to(tmp_path / "t-0")
+@pytest.mark.parametrize("target", ["t-0", "missing"])
+def test_replica_that_is_a_link_is_named(tmp_path: Path, target: str) -> None:
+    (directory(tmp_path) / "u-0").symlink_to(tmp_path / target)
     assert [one["what"] for one in check(tmp_path)[1]] == ["a symbolic link"]
+
+
+def test_only_regular_files_are_read_and_nothing_is_changed(tmp_path: Path) -> None:
+    replica = directory(tmp_path) / "t-0"
+    os.mkfifo(replica / f"{0:020}.log")  # nobody writes to it
+    (replica / f"{1:020}.log").mkdir()
+    (replica / f"{2:020}.log").symlink_to("missing")
+    (replica / f"{3:020}.log").write_bytes(batch(2))
+    (tmp_path / "u-1").write_text("no directory")
+    before = state(tmp_path)
+    assert check(tmp_path)[1] == []
+    assert state(tmp_path) == before
 
 
 def test_replica_that_kafka_has_deleted_is_no_obstacle(tmp_path: Path) -> None:
