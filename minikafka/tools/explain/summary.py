@@ -93,10 +93,13 @@ class Story:
             chain.summary = self._sentence(chain, state, states)
             state = states[-1] if states else state
 
-    def endings(self, read_ms: int, answering: Collection[int]) -> list[str]:
+    def endings(
+        self, read_ms: int, answering: Collection[int], *, has_every_ledger: bool = True
+    ) -> list[str]:
         """Return sentences about brokers that have ended, but were alive at the last event in the ledgers.
 
         `read_ms`: time (Unix ms) at which the ledgers were read. `answering`: the brokers that answer now.
+        `has_every_ledger`: False if only the ledgers of brokers that answer were read.
         """
         last = self._events[-1]["brokers"] if self._events else self._registered()
         away = [broker for broker in map(int, last) if broker not in answering]
@@ -118,7 +121,7 @@ class Story:
                     f"broker {broker} began to stop at {began}; no line shows that it finished"
                 )
             else:
-                found.append(self._loss(broker, read_ms))
+                found.append(self._loss(broker, read_ms, has_every_ledger))
         return found
 
     def _registered(self) -> list[str]:
@@ -136,7 +139,7 @@ class Story:
                 found[line["fact"]] = line
         return found
 
-    def _loss(self, broker: int, read_ms: int) -> str:
+    def _loss(self, broker: int, read_ms: int, has_every_ledger: bool) -> str:
         """Return the sentence about a broker that ended without a line about its end."""
         spoke = self._last_words.before(broker, _FOREVER)
         known = self._events[-1]["time"] if self._events else 0
@@ -149,6 +152,8 @@ class Story:
         if times:
             lives = f"the ledgers up to {_clock(read_ms)} do not show that its session ended"
             return f"broker {broker} was lost at {_clock(min(times))}; {lives}"
+        if not has_every_ledger:
+            return f"broker {broker} does not answer, and its ledger was not seen"
         if not spoke:
             return f"broker {broker} does not answer, and there is no line in its ledger"
         wrote = f"its last line in the ledger is from {_clock(spoke)}"

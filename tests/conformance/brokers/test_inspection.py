@@ -15,6 +15,7 @@ from minikafka.broker.ledger import pages
 from minikafka.broker.ledger.reader import about_group, about_topic, merged, parsed_lines
 from minikafka.client import Client, NewTopic, Record
 from minikafka.client.network import Address
+from minikafka.kafka.wire.versions import INSPECT_BROKER, SERVED
 from minikafka.simulation.cluster import MemoryCluster
 
 pytestmark = pytest.mark.usefixtures("each_mode")
@@ -132,3 +133,14 @@ async def test_plan_is_made_by_the_controller_only(cluster: MemoryCluster) -> No
         [rows] = plans
         assert {json.loads(row)["kind"] for row in rows} >= {"assumed", "write", "request"}
         assert ErrorCode.NOT_CONTROLLER in found.values()
+
+
+async def test_broker_that_does_not_list_the_request_is_not_asked(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = {api: bounds for api, bounds in SERVED.items() if api != INSPECT_BROKER}
+    monkeypatch.setattr("minikafka.broker.apis.versions.SERVED", served)
+    async with cluster.client() as client:
+        with pytest.raises(KafkaError, match=r"it is minikafka 0\.1\.0 or Apache Kafka") as raised:
+            await ask(client, 0, "state")
+    assert raised.value.code is ErrorCode.UNSUPPORTED_VERSION

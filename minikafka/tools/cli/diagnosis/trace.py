@@ -111,7 +111,8 @@ async def _trace_partition(
     def print_text() -> None:
         for chain in shown:
             _print_chain(chain, tp, verbose)
-        for sentence in story.endings(read_ms, state.answers.keys()):
+        has_all = isinstance(sources, gathering.LocalSources)
+        for sentence in story.endings(read_ms, state.answers.keys(), has_every_ledger=has_all):
             echo(f"now: {sentence}")
         unknown = "unknown to every broker that answers" if state.answers else "no broker answers"
         echo(f"now: {_as_text(now) or unknown}")

@@ -121,6 +121,12 @@ def test_broker_without_a_line_about_its_end_is_said_not_to_answer(ledger: Lines
     ]
 
 
+def test_broker_whose_ledger_was_not_seen_is_not_said_to_have_no_lines(ledger: Lines) -> None:
+    fact(ledger, 5_000, 1, "registered")
+    [sentence] = Story(ledger.lines, TP).endings(5_500, [1, 3], has_every_ledger=False)
+    assert sentence == "broker 2 does not answer, and its ledger was not seen"
+
+
 def test_connection_lost_before_a_brokers_last_sign_of_life_is_not_its_death(ledger: Lines) -> None:
     fact(ledger, 5_000, 3, "connection lost", to=2)
     fact(ledger, 7_000, 2, "registered")
