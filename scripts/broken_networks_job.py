@@ -1,12 +1,15 @@
 """Slow and broken networks between the hosts of a cluster, with a producer that writes all the time.
 
     broken-networks [--mode controller|leaders] [--fault NAME]… [--keep DIR] [--json]
+    broken-networks --simulation SEEDS
 
 Three brokers and ZooKeeper have a host each: network namespaces, whose packets go through a router in user space
 (tests/support/hosts/router.py). Each fault is made, held and healed twice. The exit code is 0 only if writes with
 acks=all go on within the stated time, or are refused with NOT_ENOUGH_REPLICAS where the fault leaves too few replicas;
 if a broker that answers names the broken link; if all replicas are in sync again after the fault without help; and if
 every acknowledged record is there, once and in order. It needs root and /dev/net/tun.
+
+With --simulation, every single direction is cut in virtual time, in both modes and with this many seeds.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+sys.path.append(str(Path(__file__).resolve().parent))
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+from cut_directions import check_all
 from support.hosts.spread import (
     BROKERS,
     LAG_MS,
@@ -411,6 +416,16 @@ def run(mode: str, names: Sequence[str], directory: Path, say: Callable[[str], N
     }
 
 
+def simulate(seeds: int) -> int:
+    """Cut every direction in the simulation, with each seed; return the exit code."""
+    problems = []
+    for seed in range(1, seeds + 1):
+        found = check_all(seed, print)
+        print(f"seed {seed}: {'; '.join(found) or 'ok'}", flush=True)
+        problems += found
+    return 1 if problems else 0
+
+
 def main() -> int:
     """Run the faults of the command line; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -418,7 +433,10 @@ def main() -> int:
     parser.add_argument("--fault", choices=tuple(FAULTS), action="append")
     parser.add_argument("--keep", type=Path, help="directory for the data and logs of the run")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--simulation", type=int, metavar="SEEDS")
     given = parser.parse_args()
+    if given.simulation:
+        return simulate(given.simulation)
     say = (lambda text: None) if given.json else (lambda text: print(text, flush=True))
     verdicts = []
     for mode in given.mode or ("controller", "leaders"):
