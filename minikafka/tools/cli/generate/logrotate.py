@@ -10,7 +10,7 @@ import click
 import minikafka.tools.cluster.directory as directories
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cli.arguments.find_cluster import data_directory
-from minikafka.tools.cli.arguments.options import data_option
+from minikafka.tools.cli.arguments.options import needs_machine
 from minikafka.tools.cli.generate.output import output_option, write
 
 _FILE: Final = """\
@@ -31,7 +31,7 @@ _FILE: Final = """\
 
 
 @click.command()
-@data_option
+@needs_machine("names the log files")
 @output_option
 def logrotate(data: str | None, output: str | None) -> None:
     """Print a configuration of logrotate for the logs of the cluster in --data.

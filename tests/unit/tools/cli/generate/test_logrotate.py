@@ -42,6 +42,13 @@ def test_path_that_logrotate_would_misread_is_refused(tmp_path: Path) -> None:
     assert "logrotate reads" in str(CliRunner().invoke(commands, words).exception)
 
 
+def test_cluster_elsewhere_is_refused(directory: ClusterDirectory) -> None:
+    words = ["generate", "logrotate", "--bootstrap", "elsewhere:9092"]
+    refused = CliRunner().invoke(commands, words)
+    assert refused.exit_code == 2
+    assert "run it on the machine of the broker, with --data DIR" in refused.stderr
+
+
 @pytest.mark.skipif(PROGRAM is None, reason="logrotate is not installed")
 def test_logrotate_rotates_a_log_to_which_a_process_goes_on_appending(
     directory: ClusterDirectory, tmp_path: Path
