@@ -42,7 +42,7 @@ from minikafka.base.coordination import MODES
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import Recorder
-from minikafka.client import Client, NewTopic
+from minikafka.client import Client, NewTopic, Record
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.spawning import die_with, start_child
 from minikafka.tools.cli.execution.running import run_cancellable
@@ -369,7 +369,7 @@ class Run:
         name = f"short-{chance.randrange(10**9)}"
         await self._create(name)
         async with Client(self._brokers.bootstrap) as client:
-            await client.produce(name, [b"a value"])
+            await client.produce(name, [Record(value=b"a value")])
             await client.delete_topics(name)
 
     async def _create(self, *names: str) -> None:

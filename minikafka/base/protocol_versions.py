@@ -8,7 +8,7 @@ brokers use the highest version that both have.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 Versions: TypeAlias = tuple[str, ...]
@@ -46,6 +46,11 @@ def parse_version(name: object) -> str:
 def common_version(own: Versions, others: Versions) -> str | None:
     """Return the highest version that both have, None if there is none."""
     return max(set(own) & set(others), key=_order, default=None)
+
+
+def is_on_everywhere(version: str, registered: Iterable[Versions]) -> bool:
+    """True if all registered brokers have this version, so that a feature which it brought may be used."""
+    return all(version in versions for versions in registered)
 
 
 def mismatch(own_name: str, own: Versions, other_name: str, others: Versions) -> str:

@@ -14,12 +14,15 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import NO_EPOCH, Broker, BrokerId
 from minikafka.base.ports import Clock, ControlPlane, Ledger
+from minikafka.base.protocol_versions import is_on_everywhere
 from minikafka.broker.capabilities import BrokerLifecycle
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.fetchers import Fetchers
+from minikafka.broker.rpc.broker_calls import call_broker
 from minikafka.broker.rpc.links import (
     LINKS,
+    SINCE,
     BrokenLink,
     LinkReport,
     as_json,
@@ -170,9 +173,21 @@ class Links:
     # ---- calls
 
     def _update_peers(self) -> None:
+        if not self._is_on():
+            self._peers = {}
+            self._drop_failures()
+            return
         alive = {id_: one for id_, one in self._metadata.brokers.items() if id_ != self._id}
         gone = {id_: one for id_, one in self._peers.items() if id_ not in alive}
         self._peers = {**alive, **{id_: one for id_, one in gone.items() if self._has_replica(id_)}}
+        self._drop_failures()
+
+    def _is_on(self) -> bool:
+        """True if all registered brokers know the call."""
+        registered = self._metadata.brokers.values()
+        return is_on_everywhere(SINCE, (broker.versions for broker in registered))
+
+    def _drop_failures(self) -> None:
         for to, use in [key for key in self._failures if key[1] == CALLS]:
             if to not in self._peers:
                 del self._failures[to, use]
@@ -191,8 +206,8 @@ class Links:
         body = encode_links(self._id, self._registration(), self._reports())
         key = (broker.id, CALLS)
         try:
-            answer = await self._control_plane.call(
-                endpoint, LINKS, body, target_id=broker.id, timeout_ms=TIMEOUT_MS
+            answer = await call_broker(
+                self._control_plane, broker, self._listener, LINKS, body, TIMEOUT_MS
             )
             told = decode_links(answer)
         except OSError as error:
@@ -201,7 +216,7 @@ class Links:
             self._failures[key] = _Failure(address, since, reason_of(error, address))
             return
         except KafkaError as error:
-            # It answers: an earlier version does not know the call.
+            # It answers: it has just returned to an earlier version, which does not know the call.
             if error.code is not ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 self._answered(broker.id)
             return

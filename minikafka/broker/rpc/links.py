@@ -12,13 +12,17 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.model import NO_EPOCH, BrokerId
 from minikafka.broker.rpc.fields import (
+    INT32_MAX,
     INT64_MAX,
     as_broker_id,
     as_integer,
+    as_map,
     as_text,
     invalid,
 )
 
+SINCE: Final = "0.2"
+"""The version of the protocol between brokers that has brought the call."""
 LINKS: Final = "links"
 """Request: the registration of the caller, and the reports that it has. Response: the reports that the called broker
 has, and the registration of the caller that it knows.
@@ -93,12 +97,12 @@ def as_json(reports: Reports) -> dict[str, Any]:
 
 
 def decode_links(body: object) -> LinksBody:
-    """Return the content of a request or response. Unknown fields are ignored. Raises KafkaError INVALID_REQUEST."""
-    fields = _map(body)
+    """Return the content of a request or response. Raises KafkaError INVALID_REQUEST."""
+    fields = as_map(body, {"broker_id": -1, "epoch": NO_EPOCH, "reports": {}})
     return LinksBody(
-        as_broker_id(fields.get("broker_id")),
-        as_integer(fields.get("epoch"), NO_EPOCH, INT64_MAX),
-        reports_of(fields.get("reports")),
+        as_integer(fields["broker_id"], -1, INT32_MAX),
+        as_integer(fields["epoch"], NO_EPOCH, INT64_MAX),
+        reports_of(fields["reports"]),
     )
 
 

@@ -13,6 +13,7 @@ from minikafka.base.config import BrokerConfig, TopicConfig
 from minikafka.base.config.authorizer import AUTHORIZER
 from minikafka.base.config.keys import ConfigType
 from minikafka.base.errors import ConfigError
+from minikafka.base.protocol_versions import VERSION_KEY
 
 ONE = {"broker.id": 1}
 
@@ -214,6 +215,8 @@ def test_every_config_field_is_a_key_with_a_valid_default_except_those_of_what_i
     [
         ({}, "broker.id is required"),
         ({"broker.id": -1}, "at least 0"),
+        (ONE | {VERSION_KEY: "0.9"}, f"{VERSION_KEY} must be one of 0.1, 0.2, got '0.9'"),
+        (ONE | {VERSION_KEY: 0.1}, f"{VERSION_KEY} must be one of 0.1, 0.2, got 0.1"),
         (ONE | {"num.partitions": 0}, "at least 1"),
         (ONE | {"log.segment.byte": 1}, "did you mean log.segment.bytes"),
         (ONE | {"ssl.keystore.locations": "x"}, "did you mean ssl.keystore.location"),
@@ -481,3 +484,8 @@ def test_example_of_the_security_page_is_a_valid_configuration():
     config = BrokerConfig.parse(example)
     assert config.security_of("SSL").ssl_client_auth == "required"
     assert "user_alice" in config.security_of("SASL_SSL", "PLAIN").sasl_jaas_config
+
+
+@pytest.mark.parametrize(("version", "versions"), [("0.1", ("0.1",)), ("0.2", ("0.1", "0.2"))])
+def test_protocol_version_limits_the_versions_of_a_broker(version, versions):
+    assert BrokerConfig.from_mapping(ONE | {VERSION_KEY: version}).protocol_versions == versions

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.brokers.endpoints import endpoints
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.endpoints import Endpoint
 from minikafka.base.errors import KafkaError
+from minikafka.base.model import Broker
+from minikafka.base.protocol_versions import VERSIONS, Versions
 from minikafka.broker.reports.links import Links
-from minikafka.broker.rpc.links import decode_links
+from minikafka.broker.rpc.links import decode_links, encode_links
 from minikafka.simulation.clocks import ManualClock
 
 EPOCH = 70
@@ -29,17 +34,32 @@ class World:
         self.clock = ManualClock()
         self.ended = 0
         nothing: Any = None
+        self.called: list[tuple[int, str]] = []
+        plane: Any = SimpleNamespace(versions=VERSIONS, call=self.call)
         self.links = Links(
             1,
             self.metadata,
             fetchers,
             self.lifecycle,
-            nothing,
+            plane,
             self.clock,
             nothing,
             lambda: EPOCH,
             self.end,
         )
+
+    async def call(
+        self, endpoint: Endpoint, method: str, body: Any, *, target_id: int, version: str, **_: Any
+    ) -> dict[str, Any]:
+        self.called.append((target_id, version))
+        return encode_links(target_id, -1, {})
+
+    def know(self, **versions: tuple[str, ...]) -> None:
+        """Show brokers from 1 on, which have these versions of the protocol between brokers."""
+        self.metadata.brokers = {
+            id_: Broker(id_, endpoints("h", 9092, "h", 19092), versions=named)
+            for id_, named in enumerate(versions.values(), 1)
+        }
 
     def end(self) -> None:
         self.ended += 1
@@ -100,3 +120,23 @@ def test_malformed_reports_are_refused(world: World) -> None:
     for reports in (None, [], {"x": {}}, {"3": 1}, {"3": {"age_ms": -1, "links": []}}):
         with pytest.raises(KafkaError, match="INVALID_REQUEST"):
             world.links.serve({"broker_id": 2, "epoch": 5, "reports": reports})
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "called"),
+    [
+        (VERSIONS, VERSIONS, [(2, "0.2")]),
+        (VERSIONS, ("0.2", "0.3"), [(2, "0.2")]),
+        (VERSIONS, ("0.1",), []),
+        (("0.1",), VERSIONS, []),
+    ],
+)
+async def test_brokers_exchange_reports_only_if_all_registered_ones_know_the_call(
+    world: World, own: Versions, other: Versions, called: list[tuple[int, str]]
+) -> None:
+    world.know(own=own, other=other)
+    task = asyncio.create_task(world.links.run())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    task.cancel()
+    assert world.called == called

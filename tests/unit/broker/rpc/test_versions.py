@@ -31,6 +31,7 @@ from minikafka.broker.rpc.coordinator_calls import MarkerRow, VerifyRow
 from minikafka.broker.rpc.encoding import pack, unpack
 from minikafka.broker.rpc.envelope import version_for, with_version, without_version
 from minikafka.broker.rpc.fields import Body
+from minikafka.broker.rpc.links import LINKS, BrokenLink, LinkReport, decode_links, encode_links
 
 ENCODINGS = Path(__file__).with_name("encodings")
 TP = TopicPartition("orders", 3)
@@ -86,6 +87,14 @@ MESSAGES = {
         coordinator_calls.encode_verifications([VerifyRow("job", 7, 1, (TP,))]),
         coordinator_calls.decode_verifications,
     ),
+    LINKS: Message(
+        encode_links(
+            1,
+            7,
+            {2: LinkReport(5, (BrokenLink(3, "fetch", "h:9092", 1, 2, "refused"),), {3: 4})},
+        ),
+        decode_links,
+    ),
     "errors": Message(
         coordinator_calls.encode_errors([[0, 6]]),
         lambda body: coordinator_calls.decode_errors(body, [2]),
@@ -98,10 +107,11 @@ def encoded(version: str) -> dict[str, Body]:
     requests = {
         name: messages.encode(request, version=version)[1] for name, request in REQUESTS.items()
     }
-    return {
-        name: with_version(body, version)
-        for name, body in {**requests, **{n: m.body for n, m in MESSAGES.items()}}.items()
-    }
+    if version == UNVERSIONED:
+        bodies = {name: message.body for name, message in MESSAGES.items() if name != LINKS}
+    else:
+        bodies = {name: message.body for name, message in MESSAGES.items()}
+    return {name: with_version(body, version) for name, body in {**requests, **bodies}.items()}
 
 
 def decoded(name: str, body: Body) -> object:
@@ -148,7 +158,7 @@ VALUES = st.recursive(
 
 @given(NAMES, st.sampled_from(VERSIONS), st.dictionaries(st.text(), VALUES, max_size=3))
 def test_unknown_fields_are_ignored(name: str, version: str, more: dict[str, Any]) -> None:
-    body = without_version(encoded(version)[name], "3", 1)
+    body = without_version(encoded(version).get(name, {}), "3", 1)
     unknown = {
         key: value
         for key, value in more.items()
@@ -159,9 +169,9 @@ def test_unknown_fields_are_ignored(name: str, version: str, more: dict[str, Any
 
 @given(NAMES, st.sampled_from(VERSIONS), st.data())
 def test_missing_fields_have_defaults(name: str, version: str, data: st.DataObject) -> None:
-    body = without_version(encoded(version)[name], "3", 1)
+    body = without_version(encoded(version).get(name, {}), "3", 1)
     needed = MESSAGES[name].needed if name in MESSAGES else frozenset()
-    kept = data.draw(st.sets(st.sampled_from(sorted(body))))
+    kept = data.draw(st.sets(st.sampled_from(sorted(body)))) if body else set()
     decoded(name, {key: value for key, value in body.items() if key in kept | needed})
 
 
