@@ -157,11 +157,9 @@ class BrokerServer:
         self.cleaner = self._new_cleaner(ports)
         self.replicas.roles.add(self.cleaner)
         self.state = BrokerState.STARTING
-        control = config.endpoints.control.name
-        self.reachability = Reachability(config.broker_id, self.metadata, ports.transport, control)
-        self.clock_offsets = ClockOffsets(
-            config.broker_id, self.metadata, self.control_plane, control
-        )
+        id_, control = config.broker_id, config.endpoints.control.name
+        self.reachability = Reachability(id_, self.metadata, ports.transport, control)
+        self.clock_offsets = ClockOffsets(id_, self.metadata, self.control_plane, control)
         self.metrics = Metrics()
         self.requests = RequestMetrics(self.metrics)
         self.certificates = CertificateReport(lambda: security.encryption, ports.clock)
@@ -196,7 +194,9 @@ class BrokerServer:
         )
         self.replicas.on_shortage = self.listener.free_descriptors
         self.config_updates.limit_connections = self.listener.limit_connections
-        self.info = _info(config)
+        self.info = BrokerInfo(
+            config.broker_id, (), -1, config.broker_rack, config.protocol_versions
+        )
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
 
@@ -600,9 +600,3 @@ class BrokerServer:
         await self.logs.close()
         note(self.ledger, "stopped", controlled=controlled)
         self.ledger.close()
-
-
-def _info(config: BrokerConfig) -> BrokerInfo:
-    """Return the registration of a broker that does not listen yet."""
-    versions = config.protocol_versions
-    return BrokerInfo(config.broker_id, (), rack=config.broker_rack, versions=versions)
