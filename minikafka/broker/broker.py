@@ -10,11 +10,10 @@ moves its leaderships to other brokers before it leaves the cluster.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
-from operator import itemgetter
 from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
@@ -22,7 +21,6 @@ from minikafka.base.endpoints import Endpoint, not_opened
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.metrics import Metrics, prometheus_text
 from minikafka.base.model import Broker as BrokerInfo
-from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Call, Listener
 from minikafka.broker.admin import BrokerAdmin
 from minikafka.broker.admin.auto_create import AutoCreate
@@ -49,7 +47,6 @@ from minikafka.broker.coordinators.transaction_host import (
     transactions_topic,
 )
 from minikafka.broker.coordinators.verification import TransactionVerifier
-from minikafka.broker.ledger.pages import Page, Wanted, read_page
 from minikafka.broker.ledger.record import BROKER
 from minikafka.broker.ledger.writer import LedgerWriter, directory_of
 from minikafka.broker.metadata import MetadataCache
@@ -63,19 +60,15 @@ from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.replicas.orders import ReplicaOrders
+from minikafka.broker.reports.broker_reports import BrokerReports
 from minikafka.broker.reports.certificates import CertificateReport
 from minikafka.broker.reports.controller_gauges import register_controller_gauges
 from minikafka.broker.reports.gauges import register_gauges
-from minikafka.broker.reports.group_report import group_report, skipped_batches
 from minikafka.broker.reports.leader_ends import LeaderEnds
 from minikafka.broker.reports.links import Links
 from minikafka.broker.reports.partition_report import (
     group_asked,
-    metadata_of,
     partition_asked,
-    replica_of,
-    rows_of,
-    settings_of,
 )
 from minikafka.broker.reports.reachability import Reachability
 from minikafka.broker.reports.request_metrics import RequestMetrics
@@ -86,7 +79,6 @@ from minikafka.broker.settings.config_updates import ConfigUpdates
 from minikafka.broker.settings.dynamic_config import DynamicConfig
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.groups.events import TopicsDeleted
-from minikafka.deciders.transactions.reports import transactions_with
 from minikafka.storage.log.manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -126,7 +118,7 @@ async def create_broker(
     return BrokerServer(config, ports, mode, cluster_id, logs, ledger, security)
 
 
-class BrokerServer:
+class BrokerServer(BrokerReports):
     """A broker that has joined its cluster and recovered its logs, created by `create_broker`."""
 
     def __init__(
@@ -194,9 +186,9 @@ class BrokerServer:
         )
         self.replicas.on_shortage = self.listener.free_descriptors
         self.config_updates.limit_connections = self.listener.limit_connections
-        self.info = BrokerInfo(
-            config.broker_id, (), -1, config.broker_rack, config.protocol_versions
-        )
+        self.links = self._new_links()
+        versions = config.protocol_versions
+        self.info = BrokerInfo(config.broker_id, (), rack=config.broker_rack, versions=versions)
         """This broker's registration: its endpoints (none until it listens) and its latest broker epoch."""
         self._is_stopping = False
 
@@ -210,9 +202,7 @@ class BrokerServer:
             self.replicas.purgatory.storage_failed,
         )
 
-    @cached_property
-    def links(self) -> Links:
-        """The broken links to other brokers and to ZooKeeper."""
+    def _new_links(self) -> Links:
         return Links(
             self.config.broker_id,
             self.metadata,
@@ -497,81 +487,6 @@ class BrokerServer:
         if call.method == coordinator_calls.WRITE_MARKERS:
             return await self.marker_appends.serve(call.body)
         return await self.verifier.serve(call.body)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the report of this broker for `minikafka status`."""
-        rows = sorted(self.replica_rows(), key=itemgetter("topic", "partition"))
-        return {**self.summary(), "replicas": rows}
-
-    def replica_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the state of each replica on this broker, in any order."""
-        return rows_of(self.replicas, self.cleaner.report)
-
-    def summary(self) -> dict[str, Any]:
-        """Return the report of this broker without its replicas."""
-        diagnostics = self.capabilities.diagnostics
-        epoch = diagnostics.epoch if diagnostics.is_active else self.capabilities.roles.epoch
-        return {
-            "broker_id": self.config.broker_id,
-            "broker_epoch": self.info.epoch,
-            "coordination": self.config.minikafka_coordination,
-            "zookeeper": self.config.zookeeper_connect,
-            "controller_id": self.capabilities.administration.controller_id,
-            "controller_epoch": epoch,
-            "is_controller": diagnostics.is_active,
-            "session_state": self.capabilities.lifecycle.session_state,
-            "live_brokers": sorted(self.metadata.brokers),
-            "offline_directories": dict(self.logs.offline_directories),
-            "backlog": diagnostics.backlog(),
-            "controller": diagnostics.summary(),
-            "clock_offsets_ms": self.clock_offsets.report(),
-            "unreachable": self.reachability.report(),
-            "certificates": self.certificates.near(),
-            "links": self.links.report(),
-            "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
-            "metrics": self.metrics.totals(),
-        }
-
-    async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what an operation would cause, as lines for `minikafka plan`. Raises KafkaError."""
-        return await self.capabilities.diagnostics.plan(question)
-
-    def ledger_page(self, position: str, wanted: Wanted) -> Generator[None, None, Page]:
-        """Return a page of the ledger of this broker for `minikafka trace` and `why`, in steps."""
-        self.ledger.flush()
-        return read_page(self.ledger.storage, self.ledger.directory, position, wanted)
-
-    def explain_group(self, group: str) -> dict[str, Any]:
-        """Return what this broker knows about a consumer group for `minikafka why --group`."""
-        now = self.clock.wall_ms()
-        return group_report(self.groups, self.replicas, self.metadata, group, now)
-
-    def explain(self, tp: TopicPartition) -> dict[str, Any]:
-        """Return the report of one partition for `minikafka why`."""
-        return {
-            "broker_id": self.config.broker_id,
-            "session_state": self.capabilities.lifecycle.session_state,
-            "coordination": self.config.minikafka_coordination,
-            "controller_id": self.capabilities.administration.controller_id,
-            "live_brokers": sorted(self.metadata.brokers),
-            "leaving": self.replicas.leaving,
-            "links": self.links.report(),
-            "replica": replica_of(
-                self.replicas,
-                self.cleaner.report,
-                self.config,
-                tp,
-                self.clock.now(),
-                self.clock.wall_ms(),
-            ),
-            "transactions": transactions_with(self.transactions.context, tp),
-            "skipped_batches": skipped_batches(self.groups, self.transactions, tp),
-            "metadata": metadata_of(self.metadata, tp),
-            "settings": settings_of(self.replicas, self.config, tp),
-            "controller": self.capabilities.diagnostics.view(tp),
-            "held_at": self.gate.waiting,
-            "backlog": self.capabilities.diagnostics.backlog(),
-        }
 
     # ---- stop
 
