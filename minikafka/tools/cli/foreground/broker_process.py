@@ -233,6 +233,8 @@ def errors_name_zookeeper(connect: str) -> Iterator[None]:
         yield
     except ZooKeeperLoginRefused:
         raise
+    except ClusterLost as error:
+        raise ClusterLost(f"{error} ({key})") from error
     except NotConnected as error:
         raise NotConnected(f"{key}: {error}; start ZooKeeper, or correct the key") from error
     except (NoAuth, NoChildrenForEphemerals) as error:

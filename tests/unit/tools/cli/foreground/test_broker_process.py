@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from minikafka.base.config.authorizer import AUTHORIZER
-from minikafka.base.errors import ConfigError, NoAuth, NoChildrenForEphemerals, NotConnected
+from minikafka.base.errors import (
+    ClusterLost,
+    ConfigError,
+    NoAuth,
+    NoChildrenForEphemerals,
+    NotConnected,
+)
 from minikafka.tools.cli.foreground.broker_process import errors_name_zookeeper, load, warn_about
 
 KEYS = (
@@ -129,3 +135,11 @@ def test_error_of_zookeeper_at_the_start_names_the_key_and_the_remedy(
     with pytest.raises(kind) as raised, errors_name_zookeeper("h:1/x"):
         raise error
     assert str(raised.value) == f"zookeeper.connect = h:1/x: {expected}"
+
+
+def test_error_about_another_cluster_has_the_value_of_the_key() -> None:
+    with pytest.raises(ClusterLost) as raised, errors_name_zookeeper("h:1/x"):
+        raise ClusterLost("the log directories belong to cluster A")
+    assert str(raised.value) == (
+        "the log directories belong to cluster A (zookeeper.connect = h:1/x)"
+    )
