@@ -16,6 +16,7 @@ from support.until import until
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import CONTROLLER
 from minikafka.base.model import TopicPartition
+from minikafka.broker.rpc.links import LINKS
 from minikafka.broker.rpc.messages import UPDATE_METADATA
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record, build
@@ -49,6 +50,33 @@ def test_broker_registers_its_rack() -> None:
         assert (await user.describe_cluster()).brokers[0].rack == "cellar"
 
     run(scenario, broker_rack="cellar")
+
+
+@pytest.mark.key("minikafka.inter.broker.protocol.version")
+@pytest.mark.parametrize(("highest", "is_called"), [("0.1", False), ("0.2", True)])
+def test_protocol_version_limits_requests_and_features_between_brokers(
+    highest: str, is_called: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report of broken links is a feature of version 0.2."""
+    sent: list[tuple[str, str]] = []
+    call = MemoryControlPlane.call
+
+    async def noted(*arguments: Any, version: str = "0.1", **options: Any) -> Any:
+        sent.append((arguments[2], version))
+        return await call(*arguments, version=version, **options)
+
+    monkeypatch.setattr(MemoryControlPlane, "call", noted)
+
+    async def scenario(cluster: MemoryCluster, user: Client) -> None:
+        await user.create_topics(NewTopic("t", 3, 2))
+        await cluster.clock.sleep(12_000)
+        known = cluster.brokers[0].metadata.brokers.values()
+        expected = ("0.1",) if highest == "0.1" else ("0.1", "0.2")
+        assert {broker.versions for broker in known} == {expected}
+
+    run(scenario, 2, minikafka_inter_broker_protocol_version=highest)
+    assert any(method == LINKS for method, _ in sent) is is_called
+    assert {version for _, version in sent[-5:]} <= {highest}
 
 
 @pytest.mark.key("minikafka.metrics.enable")
