@@ -184,12 +184,7 @@ class LogCleaner:
         Return None if the log is not compacted, cannot be cleaned, or is being copied to another directory: its copy
         might keep a record whose tombstone is removed.
         """
-        tp = partition.tp
-        if (
-            not self._is_served(partition)
-            or tp in self.uncleanable
-            or tp in self._logs.futures.logs
-        ):
+        if not self._may_clean(partition) or partition.tp in self.uncleanable:
             return None
         log = partition.log
         if "compact" not in log.config.cleanup_policy:
