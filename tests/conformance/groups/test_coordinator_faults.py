@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import count
+from itertools import count, product
 
 import pytest
 from support.clusters.group_life import STEPS, Faults, Life, SteppedCluster
@@ -31,13 +31,16 @@ KEYS = {
     "auto.leader.rebalance.enable": False,
 }
 MEMBERS = 2
-SHORT_RUN = 50
+FORMING = ("JoinRequest", "SyncRequest")
+"""The steps in which a group forms; the others are also those of its commits."""
+LATE = 3
+"""The first late time of a step: the group has formed, and commits."""
 
 
-async def live_through(fault: str, step: int) -> str:
-    """Run a group, and begin `fault` at step number `step` of the `SteppedCluster`.
+async def live_through(fault: str, step: str, time: int) -> bool:
+    """Run a group, and begin `fault` when the `SteppedCluster` comes to a step for the `time`-th time.
 
-    Return the step's name, "" if the run ends before this step.
+    Return False if the run ends before.
     """
     cluster = SteppedCluster(**{key.replace(".", "_"): value for key, value in KEYS.items()})
     begun: asyncio.Future[Callable[[], Awaitable[None]]] = (
@@ -45,9 +48,10 @@ async def live_through(fault: str, step: int) -> str:
     )
     faults = Faults(cluster)
     stable_generations: list[int] = []
+    times = count(1)
 
     def at_step(broker: int, number: int, name: str) -> None:
-        if number != step:
+        if name != step or next(times) != time:
             return
         group = cluster.brokers[broker].groups.context.groups.get("g")
         if group is not None and group.state is STABLE and len(group.members) == MEMBERS:
@@ -71,7 +75,7 @@ async def live_through(fault: str, step: int) -> str:
         await life.stop()
     for generation in stable_generations:
         assert [member.generation for member in life.members] == [generation] * MEMBERS
-    return cluster.steps[step] if begun.done() else ""
+    return begun.done()
 
 
 def nothing(broker: int, number: int, name: str) -> None:
@@ -80,20 +84,15 @@ def nothing(broker: int, number: int, name: str) -> None:
 
 @pytest.mark.parametrize("fault", ["kill", "pause", "move"])
 def test_no_offset_commit_is_lost_when_the_coordinator_fails_at_any_commit_step(fault: str) -> None:
-    """Each fault is injected at one of every five steps, and in the other mode at another one of them.
+    """Each fault is injected before and after every step, at one of its first times and, for a commit, also later.
 
-    A commit has six steps, so over many commits each fault is injected at every step of a commit. The short form ends
-    after the first `SHORT_RUN` of about 100 steps; later steps are those of further commits.
+    The long form injects each fault at the first ten times of every step.
     """
-    reached = []
-    first = 2 if MemoryCluster.default_coordination == CONTROLLER else 4
-    for step in count(first, 5) if IS_LONG else range(first, SHORT_RUN, 5):
-        name = run_seeded(step, live_through(fault, step))
-        if not name:
-            break
-        reached.append(name)
-    assert len(reached) > 8
-    assert {name.split()[1] for name in reached} == set(STEPS)
+    for seed, (step, when) in enumerate(product(STEPS, ("before", "after"))):
+        late = () if step in FORMING else (LATE + seed % 3,)
+        for time in range(1, 11) if IS_LONG else (1 + seed % 2, *late):
+            reached = run_seeded(seed, live_through(fault, f"{when} {step}", time))
+            assert reached or time >= LATE, (when, step, time)
 
 
 async def roll(groups: int) -> None:
