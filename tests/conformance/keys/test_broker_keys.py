@@ -285,6 +285,7 @@ def test_two_small_batches_together_reach_the_minimum_bytes_of_a_fetch() -> None
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         await user.create_topics(NewTopic("t", assignment={0: (0, 1)}))
         await user.produce("t", [Record(value=bytes(1000))])
+        await cluster.clock.sleep(30_000)  # the follower has the record, and its next fetch waits
         begun = cluster.clock.now()
         await user.produce("t", [Record(value=bytes(1000))], acks=1)
         await user.produce("t", [Record(value=bytes(1000))])
