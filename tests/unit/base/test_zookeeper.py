@@ -34,7 +34,6 @@ def test_setting_chooses_a_server_of_the_cluster_or_an_address(
         "localhost",
         "h:port",
         "h:99999",
-        "h:1/",
         "/kafka",
         2181,
     ],

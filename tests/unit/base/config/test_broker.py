@@ -241,7 +241,7 @@ def test_every_config_field_is_a_key_with_a_valid_default_except_those_of_what_i
             ONE | {"security.inter.broker.protocol": "SSL", "inter.broker.listener.name": "SSL"},
             "Only one of inter.broker.listener.name and security.inter.broker.protocol",
         ),
-        (ONE | {"zookeeper.connect": "h:2181/"}, "chroot"),
+        (ONE | {"zookeeper.connect": "h:2181/a//b"}, "chroot"),
         (
             ONE | {"log.cleaner.min.compaction.lag.ms": 2, "log.cleaner.max.compaction.lag.ms": 1},
             "min.compaction.lag.ms",
