@@ -191,9 +191,7 @@ class Settings(Promise):
         acls(*at, "--deny-principal", "User:*", "--operation", "Write", "--topic", "hidden")
         self._make_token()
         self._nodes = self._read_nodes()
-        self._told = _patiently(self._ask)
-        while "max.connections" not in str(self._told["BROKER 1"]):  # the change spreads
-            self._told = _patiently(self._ask)
+        self._told = _patiently(self._settled)
 
     def _make_token(self) -> None:
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -219,6 +217,13 @@ class Settings(Promise):
                 data, _ = zookeeper.get(f"/brokers/topics/{topic}")
                 found[f"topic id of {topic}"] = json.loads(data)["topic_id"].encode()
         return {path: data for path, data in found.items() if not path.startswith(_OTHERS)}
+
+    def _settled(self) -> dict[str, object]:
+        """Return the answers of brokers that have applied all changes. Raises RuntimeError."""
+        found = self._ask()
+        if "max.connections" not in str(found["BROKER 1"]):
+            raise RuntimeError("Kafka has not applied the change of its broker 1: start again")
+        return found
 
     def _ask(self) -> dict[str, object]:
         admin = self.cluster.admin()
