@@ -43,7 +43,8 @@ from copy_check import Records, Topics, differences
 from copy_processes import CopyProcess, running
 from display import Display
 from kafka_on_zookeeper_job import HOST, JARS, LOGGING, QUICK
-from kafka_takeover_promises import Cluster, Promises
+from kafka_takeover_cluster import Cluster
+from kafka_takeover_promises import Promises
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from threads import in_thread

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import (
     Consumer,
@@ -24,15 +22,12 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
-from kafka_on_zookeeper_job import JARS, QUICK
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from kafka_takeover_cluster import STEP_SECONDS, Cluster, Promise, note_refusal, patiently
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from transactional_client import retry
 
-from minikafka.zookeeper.processes.apache import find_java
-
-STEP_SECONDS: Final = 120.0
 USER, PASSWORD = "alice", "password-of-alice"
 LOGIN: Final = "SASL"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -41,126 +36,6 @@ GROUPS: Final = 30
 BIG_GROUP_OFFSETS: Final = 200
 MOVED_BYTES: Final = 1_500_000
 _EVERY_BROKER: Final = 3
-
-
-class Cluster:
-    """How to reach the cluster: its addresses without and with a login, its ZooKeeper and its directories."""
-
-    def __init__(self, directory: Path, plain: str, secured: str, connect: str) -> None:
-        self.directory = directory
-        self.plain = plain
-        self.secured = secured
-        self.connect = connect
-        self.client = {"bootstrap.servers": plain, "log_level": 0, "reconnect.backoff.max.ms": 500}
-
-    def admin(self) -> AdminClient:
-        """Return a new administrator: an old one may wait long for a broker that is back."""
-        return AdminClient(self.client)
-
-    def create(self, name: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
-        """Create a topic. In the names of settings, `_` stands for `.`."""
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(name, partitions, replicas, config=settings)
-        admin = self.admin()  # its requests end with it
-        admin.create_topics([new])[name].result(STEP_SECONDS)
-
-    def write(self, topic: str, records: Mapping[bytes, bytes | None], **config: str) -> None:
-        """Write records with acks=all, and require that each is acknowledged. `records`: key -> value."""
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        refused: list[KafkaError] = []
-        producer = Producer(self.client | settings)
-        for key, value in records.items():
-            producer.produce(topic, value, key, 0, on_delivery=partial(_refused, refused))
-        left = producer.flush(STEP_SECONDS)
-        if left or refused:
-            raise RuntimeError(f"{topic}: {left} records without an answer, refused: {refused[:3]}")
-
-    def read(self, topic: str, partition: int = 0, **config: object) -> list[Any]:
-        """Return all messages of a partition, as read_committed."""
-        settings = {key.replace("_", "."): value for key, value in config.items()}
-        consumer = Consumer(
-            self.client
-            | {"group.id": "promises", "enable.auto.commit": False, "enable.partition.eof": True}
-            | {"auto.offset.reset": "earliest"}
-            | settings
-        )
-        place = TopicPartition(topic, partition, 0)
-        found = []
-        deadline = time.monotonic() + STEP_SECONDS
-        try:
-            consumer.assign([place])
-            while time.monotonic() < deadline:
-                message = consumer.poll(1)
-                error = message.error() if message is not None else None
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    return found
-                if error is not None and not error.retriable() and error.code() > 0:
-                    raise KafkaException(error)
-                if message is not None and error is None:
-                    found.append(message)
-        finally:
-            consumer.close()
-        raise RuntimeError(f"{topic}-{partition}: its end was not reached")
-
-    def java(self, tool: str, *arguments: str, succeeds: bool = True) -> str:
-        """Run a class of Kafka's, and return its output. Raises RuntimeError if it fails."""
-        command = [str(find_java()), *QUICK, "-cp", f"{JARS}/*", tool, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if succeeds and done.returncode:
-            raise RuntimeError(f"{tool} {' '.join(arguments)}: {done.stdout}{done.stderr}")
-        return done.stdout
-
-    @contextmanager
-    def zookeeper(self) -> Iterator[KazooClient]:
-        """Return a context manager with a session of its own."""
-        client = KazooClient(self.connect, timeout=30, connection_retry={"max_tries": -1})
-        client.start()
-        try:
-            yield client
-        finally:
-            client.stop()
-            client.close()
-
-
-def _patiently(call: Callable[[], Any]) -> Any:
-    """Repeat a call that fails while a coordinator loads or a change spreads. Raises its last error."""
-    deadline = time.monotonic() + STEP_SECONDS
-    while True:
-        try:
-            return call()
-        except (KafkaException, RuntimeError, TimeoutError):
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.5)
-
-
-def _refused(into: list[KafkaError], error: KafkaError | None, _: object) -> None:
-    if error is not None:
-        into.append(error)
-
-
-class Promise:
-    """One promise. Its methods run in a thread, while all brokers serve or, for `between`, while none runs."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-
-    def prepare(self) -> None:
-        """Make what must survive, on Kafka."""
-
-    def before(self, turn: int) -> None:
-        """Begin what the stop of the brokers interrupts."""
-
-    def between(self, turn: int) -> None:
-        """Change what a broker that died would have left in ZooKeeper."""
-
-    def problems(self, turn: int, *, was_killed: bool) -> list[str]:
-        """Return what has not survived, as texts."""
-        raise NotImplementedError
-
-    def end(self) -> list[str]:
-        """Return what is wrong at the end, after the brokers have stopped."""
-        return []
 
 
 class Settings(Promise):
@@ -191,7 +66,7 @@ class Settings(Promise):
         acls(*at, "--deny-principal", "User:*", "--operation", "Write", "--topic", "hidden")
         self._make_token()
         self._nodes = self._read_nodes()
-        self._told = _patiently(self._settled)
+        self._told = patiently(self._settled)
 
     def _make_token(self) -> None:
         module = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -202,7 +77,7 @@ class Settings(Promise):
         tool = "org.apache.kafka.tools.DelegationTokenCommand"
         at = ("--bootstrap-server", self.cluster.secured, "--command-config", str(file))
         create = partial(self.cluster.java, tool, *at, "--create", "--max-life-time-period", "-1")
-        made = _patiently(create)
+        made = patiently(create)
         [(token, hmac)] = re.findall(r"(?m)^(\S{22})\s+(\S{80,})\s", made)
         jaas = f'{module} required username="{token}" password="{hmac}" tokenauth="true";'
         self._token_file = self.cluster.directory / "token.properties"
@@ -251,7 +126,7 @@ class Settings(Promise):
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
         found = [*_different("node", self._nodes, self._read_nodes())]
-        found += _different("answer", self._told, _patiently(self._ask))
+        found += _different("answer", self._told, patiently(self._ask))
         login = {
             "bootstrap.servers": self.cluster.secured,
             "security.protocol": "SASL_PLAINTEXT",
@@ -325,7 +200,7 @@ class Groups(Promise):
                 TopicPartition(*place, offset, metadata)
                 for place, (offset, metadata) in offsets.items()
             ]
-            _patiently(partial(consumer.commit, offsets=places, asynchronous=False))
+            patiently(partial(consumer.commit, offsets=places, asynchronous=False))
             consumer.close()
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
@@ -333,7 +208,7 @@ class Groups(Promise):
         for group, offsets in self._wanted.items():
             asked = ConsumerGroupTopicPartitions(group)
             read = partial(admin.list_consumer_group_offsets, [asked])
-            answer = _patiently(lambda read=read, group=group: read()[group].result(STEP_SECONDS))  # type: ignore[misc]
+            answer = patiently(lambda read=read, group=group: read()[group].result(STEP_SECONDS))  # type: ignore[misc]
             told = {
                 (one.topic, one.partition): (one.offset, one.metadata or "")
                 for one in answer.topic_partitions
@@ -425,7 +300,7 @@ class ProducerIds(Promise):
         self._write(turn)
         failures: list[KafkaError] = []
         self._living.produce(
-            self.TOPIC, b"%d" % turn, b"living", on_delivery=partial(_refused, failures)
+            self.TOPIC, b"%d" % turn, b"living", on_delivery=partial(note_refusal, failures)
         )
         left = self._living.flush(STEP_SECONDS)
         return [f"living producer: {failures or left}"] if failures or left else []
@@ -515,7 +390,7 @@ class LogStarts(Promise):
         place = TopicPartition(self.TOPIC, 0)
         admin = self.cluster.admin()
         read = partial(admin.list_offsets, {place: OffsetSpec.earliest()})
-        start = _patiently(lambda: read()[place].result(STEP_SECONDS).offset)
+        start = patiently(lambda: read()[place].result(STEP_SECONDS).offset)
         found = []
         # Kafka checkpoints the starts once a minute: after a kill, the last deletion may have to be repeated.
         if start != self._start and not (was_killed and start < self._start):

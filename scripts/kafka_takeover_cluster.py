@@ -1,0 +1,146 @@
+"""The cluster of a takeover, as Kafka's own tools and librdkafka reach it, and what a promise about it is."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_on_zookeeper_job import JARS, QUICK
+from kazoo.client import KazooClient
+
+from minikafka.zookeeper.processes.apache import find_java
+
+STEP_SECONDS: Final = 120.0
+
+
+class Cluster:
+    """How to reach the cluster: its addresses without and with a login, its ZooKeeper and its directories."""
+
+    def __init__(self, directory: Path, plain: str, secured: str, connect: str) -> None:
+        self.directory = directory
+        self.plain = plain
+        self.secured = secured
+        self.connect = connect
+        self.client = {"bootstrap.servers": plain, "log_level": 0, "reconnect.backoff.max.ms": 500}
+
+    def admin(self) -> AdminClient:
+        """Return a new administrator: an old one may wait long for a broker that is back."""
+        return AdminClient(self.client)
+
+    def create(self, name: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
+        """Create a topic. In the names of settings, `_` stands for `.`."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        new = NewTopic(name, partitions, replicas, config=settings)
+        admin = self.admin()  # its requests end with it
+        admin.create_topics([new])[name].result(STEP_SECONDS)
+
+    def write(self, topic: str, records: Mapping[bytes, bytes | None], **config: str) -> None:
+        """Write records with acks=all, and require that each is acknowledged. `records`: key -> value."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        refused: list[KafkaError] = []
+        producer = Producer(self.client | settings)
+        for key, value in records.items():
+            producer.produce(topic, value, key, 0, on_delivery=partial(note_refusal, refused))
+        left = producer.flush(STEP_SECONDS)
+        if left or refused:
+            raise RuntimeError(f"{topic}: {left} records without an answer, refused: {refused[:3]}")
+
+    def read(self, topic: str, partition: int = 0, **config: object) -> list[Any]:
+        """Return all messages of a partition, as read_committed."""
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        consumer = Consumer(
+            self.client
+            | {"group.id": "promises", "enable.auto.commit": False, "enable.partition.eof": True}
+            | {"auto.offset.reset": "earliest"}
+            | settings
+        )
+        place = TopicPartition(topic, partition, 0)
+        found = []
+        deadline = time.monotonic() + STEP_SECONDS
+        try:
+            consumer.assign([place])
+            while time.monotonic() < deadline:
+                message = consumer.poll(1)
+                error = message.error() if message is not None else None
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return found
+                if error is not None and not error.retriable() and error.code() > 0:
+                    raise KafkaException(error)
+                if message is not None and error is None:
+                    found.append(message)
+        finally:
+            consumer.close()
+        raise RuntimeError(f"{topic}-{partition}: its end was not reached")
+
+    def java(self, tool: str, *arguments: str, succeeds: bool = True) -> str:
+        """Run a class of Kafka's, and return its output. Raises RuntimeError if it fails."""
+        command = [str(find_java()), *QUICK, "-cp", f"{JARS}/*", tool, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if succeeds and done.returncode:
+            raise RuntimeError(f"{tool} {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    @contextmanager
+    def zookeeper(self) -> Iterator[KazooClient]:
+        """Return a context manager with a session of its own."""
+        client = KazooClient(self.connect, timeout=30, connection_retry={"max_tries": -1})
+        client.start()
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+
+def patiently(call: Callable[[], Any]) -> Any:
+    """Repeat a call that fails while a coordinator loads or a change spreads. Raises its last error."""
+    deadline = time.monotonic() + STEP_SECONDS
+    while True:
+        try:
+            return call()
+        except (KafkaException, RuntimeError, TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
+
+
+def note_refusal(into: list[KafkaError], error: KafkaError | None, _: object) -> None:
+    if error is not None:
+        into.append(error)
+
+
+class Promise:
+    """One promise. Its methods run in a thread, while all brokers serve or, for `between`, while none runs."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def prepare(self) -> None:
+        """Make what must survive, on Kafka."""
+
+    def before(self, turn: int) -> None:
+        """Begin what the stop of the brokers interrupts."""
+
+    def between(self, turn: int) -> None:
+        """Change what a broker that died would have left in ZooKeeper."""
+
+    def problems(self, turn: int, *, was_killed: bool) -> list[str]:
+        """Return what has not survived, as texts."""
+        raise NotImplementedError
+
+    def end(self) -> list[str]:
+        """Return what is wrong at the end, after the brokers have stopped."""
+        return []
