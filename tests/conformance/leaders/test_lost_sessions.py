@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.brokers.leaders_cluster import T0, LeadersCluster, run_leaders
 
+from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.client import NewTopic
 
@@ -43,8 +44,14 @@ def test_leader_whose_session_expires_registers_again_and_follows(seed: int) -> 
     run_leaders(seed, scenario)
 
 
-def leads_first(cluster: LeadersCluster) -> bool:
-    return cluster.leader is not None and cluster.leader[0] == 0
+async def elect_the_first(cluster: LeadersCluster) -> None:
+    """Elect broker 0, as soon as the leader knows that it has registered again."""
+    async with cluster.client() as client:
+        while code := (await client.admin.elect_leaders([T0]))[T0].code:
+            assert code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            await asyncio.sleep(1)
+    assert cluster.leader is not None
+    assert cluster.leader[0] == 0
 
 
 @pytest.mark.row("C35")
@@ -62,13 +69,8 @@ def test_broker_registers_again_after_each_of_three_lost_sessions() -> None:
             records.append(b"%d" % turn)
             await cluster.produce(records[-1])
             await cluster.until_in_sync()
-            async with cluster.client() as client:
-                if turn:
-                    while not leads_first(
-                        cluster
-                    ):  # refused until its leader has the preferred replica in sync
-                        await client.admin.elect_leaders([T0])
-                        await asyncio.sleep(1)
+            if turn:
+                await elect_the_first(cluster)
         registered = epochs(cluster, 0)
         assert registered == sorted({*registered})
         assert len(registered) == 4
