@@ -78,7 +78,7 @@ class LeaderConnection(FramedStream):
         self._correlation = 0
         self._outstanding: deque[int] = deque()
         self._checked = -1
-        self._checked_at = 0
+        self._checked_at = fetchers.clock.now()
         self._timer: Timer | None = None
         self._login: LoginSteps | None = None
         """The login that is due or in progress (KIP-368); fetches wait for it."""

@@ -47,11 +47,12 @@ _FORGET_MS: Final = 3_600_000
 
 
 class _Failure(NamedTuple):
-    """Why a link does not work, and since when (monotonic ms)."""
+    """Why a link does not work, and since when (monotonic ms). `epoch`: that of the broker which was called."""
 
     address: str
     since: int
     error: str
+    epoch: int = NO_EPOCH
 
 
 class _Received(NamedTuple):
@@ -128,13 +129,20 @@ class Links:
         """Return the links of this broker that do not work now."""
         now, wall = self._clock.now(), self._clock.wall_ms()
         self._look_at_session(now)
-        failures = [*self._failures.items(), *self._fetches(now)]
+        failures = [*self._called(), *self._fetches(now)]
         return [
             BrokenLink(
                 to, use, found.address, wall - (now - found.since), now - found.since, found.error
             )
             for (to, use), found in failures
         ]
+
+    def _called(self) -> Iterator[tuple[tuple[BrokerId | None, str], _Failure]]:
+        """Yield the failures, except those of calls to a broker that has registered again since then."""
+        for (to, use), failure in self._failures.items():
+            known = None if to is None else self._metadata.brokers.get(to)
+            if known is None or known.epoch == failure.epoch:
+                yield (to, use), failure
 
     def _fetches(self, now: int) -> Iterator[tuple[tuple[BrokerId | None, str], _Failure]]:
         for leader, (address, since, error) in self._fetchers.broken(now).items():
@@ -213,7 +221,7 @@ class Links:
         except OSError as error:
             address = f"{endpoint.host}:{endpoint.port}"
             since = self._failures[key].since if key in self._failures else self._clock.now()
-            self._failures[key] = _Failure(address, since, reason_of(error, address))
+            self._failures[key] = _Failure(address, since, reason_of(error, address), broker.epoch)
             return
         except KafkaError as error:
             # It answers: it has just returned to an earlier version, which does not know the call.

@@ -43,6 +43,7 @@ async def test_state_has_what_the_control_plane_tells(cluster: MemoryCluster) ->
     key = lambda row: (row["topic"], row["partition"])  # noqa: E731
     assert sorted(replicas, key=key) == told.pop("replicas")
     assert len(replicas) >= 3
+    assert told["links"]["1"]["links"] == [], "no link of a new cluster is broken"
     del told["metrics"], summary["metrics"]  # the request itself is counted
     assert summary == json.loads(json.dumps(told))
 

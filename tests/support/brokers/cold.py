@@ -24,6 +24,7 @@ from minikafka.base.model import (
 )
 from minikafka.base.model import Broker as BrokerInfo
 from minikafka.base.ports import Check, Gate, Ledger
+from minikafka.base.protocol_versions import VERSION, VERSIONS
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.capabilities import Capabilities
 from minikafka.broker.ledger.record import NOTHING
@@ -101,6 +102,7 @@ class Calls:
         self.handler: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
         self.calls: list[tuple[str, int, str]] = []
         self.targets: list[int] = []
+        self.versions = VERSIONS
 
     async def call(
         self,
@@ -110,6 +112,7 @@ class Calls:
         *,
         target_id: int,
         timeout_ms: int,
+        version: str = VERSION,
     ) -> dict[str, Any]:
         self.calls.append((endpoint.host, endpoint.port, method))
         self.targets.append(target_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +34,8 @@ class World:
         self.metadata: Any = SimpleNamespace(brokers={}, topics={})
         self.clock = ManualClock()
         self.ended = 0
-        nothing: Any = None
+        self.refuses = False
+        ledger: Any = SimpleNamespace(record=lambda *_: None)
         self.called: list[tuple[int, str]] = []
         plane: Any = SimpleNamespace(versions=VERSIONS, call=self.call)
         self.links = Links(
@@ -43,7 +45,7 @@ class World:
             self.lifecycle,
             plane,
             self.clock,
-            nothing,
+            ledger,
             lambda: EPOCH,
             self.end,
         )
@@ -52,6 +54,8 @@ class World:
         self, endpoint: Endpoint, method: str, body: Any, *, target_id: int, version: str, **_: Any
     ) -> dict[str, Any]:
         self.called.append((target_id, version))
+        if self.refuses:
+            raise ConnectionRefusedError
         return encode_links(target_id, -1, {})
 
     def know(self, **versions: tuple[str, ...]) -> None:
@@ -60,6 +64,13 @@ class World:
             id_: Broker(id_, endpoints("h", 9092, "h", 19092), versions=named)
             for id_, named in enumerate(versions.values(), 1)
         }
+
+    async def one_round(self) -> None:
+        """Let the broker call all others once."""
+        task = asyncio.create_task(self.links.run())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        task.cancel()
 
     def end(self) -> None:
         self.ended += 1
@@ -135,8 +146,20 @@ async def test_brokers_exchange_reports_only_if_all_registered_ones_know_the_cal
     world: World, own: Versions, other: Versions, called: list[tuple[int, str]]
 ) -> None:
     world.know(own=own, other=other)
-    task = asyncio.create_task(world.links.run())
-    for _ in range(10):
-        await asyncio.sleep(0)
-    task.cancel()
+    await world.one_round()
     assert world.called == called
+
+
+async def test_call_that_has_failed_proves_nothing_after_the_broker_has_registered_again(
+    world: World,
+) -> None:
+    world.know(own=VERSIONS, other=VERSIONS)
+    world.refuses = True
+    await world.one_round()
+    assert [link.to for link in world.links.broken()] == [2]
+    world.metadata.brokers[2] = replace(world.metadata.brokers[2], epoch=EPOCH)
+    assert world.links.broken() == []
+    await world.one_round()
+    assert [link.to for link in world.links.broken()] == [2]
+    del world.metadata.brokers[2]
+    assert [link.to for link in world.links.broken()] == [2]

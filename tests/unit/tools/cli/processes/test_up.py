@@ -83,7 +83,7 @@ def test_command_up_says_which_setting_is_invalid_and_writes_nothing(
     assert not Path("data").exists()
 
 
-@pytest.mark.parametrize("value", ["embeded", "localhost", "h:1/"])
+@pytest.mark.parametrize("value", ["embeded", "localhost", "h:1/a/"])
 def test_command_up_refuses_a_zookeeper_and_names_the_three_forms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
