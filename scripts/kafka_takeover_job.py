@@ -72,6 +72,7 @@ zookeeper.session.timeout.ms=6000
 default.replication.factor=3
 min.insync.replicas=2
 offsets.topic.num.partitions=5
+log.cleaner.dedupe.buffer.size=8388608
 transaction.state.log.num.partitions=5
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0

@@ -414,6 +414,11 @@ class Moves(Promise):
 
     def before(self, turn: int) -> None:
         self._throttle("*")
+        self._begin()
+        while "still in progress" not in self._reassign("--verify"):
+            self._begin()  # the throttle was not yet in force
+
+    def _begin(self) -> None:
         now = self._replicas()
         other = ({1, 2, 3} - set(now)).pop()
         self._target = [other, now[0]]
