@@ -181,6 +181,8 @@ class Feed(threading.Thread):
             # A broker that has just started does not know the topics yet.
             "topic.metadata.propagation.max.ms": 3_600_000,
             "debug": "eos",
+            # Without it, a fatal error becomes an exception in the middle of the next callback.
+            "error_cb": lambda _: None,
         }
 
     def run(self) -> None:
