@@ -63,6 +63,22 @@ def text_in(file: IO[bytes]) -> str:
 
 
 @contextmanager
+def _killed_at_the_end(pid: int) -> Iterator[None]:
+    """Kill the process at the end of the block, if it has not ended."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:  # it has ended already
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        os.close(process)
+
+
+@contextmanager
 def started(arguments: Sequence[str], directory: Path, stdin: str) -> Iterator[Command]:
     """Start a command, and kill it if it still runs at the end of the block."""
     environment = {**os.environ, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]}
@@ -78,10 +94,5 @@ def started(arguments: Sequence[str], directory: Path, stdin: str) -> Iterator[C
             environment=environment,
         )
         stack.enter_context(forked.reply)
-        child = os.pidfd_open(forked.pid)
-        stack.callback(os.close, child)
-        try:
-            yield Command(forked.reply, out, err)
-        finally:
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(child, signal.SIGKILL)
+        stack.enter_context(_killed_at_the_end(forked.pid))
+        yield Command(forked.reply, out, err)

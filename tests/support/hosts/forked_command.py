@@ -28,9 +28,11 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as forks:
         forks.connect(environment["FORKS"])
         socket.send_fds(forks, [json.dumps(request).encode()], [0, 1, 2])
-        while not (message := forks.recv(20)).startswith(b"inside "):
-            pass  # the pid in the namespace of the fork server
-        pid = int(message.split()[1])
+        first = [
+            forks.recv(20),
+            forks.recv(20),
+        ]  # the pids here and in the fork server's namespace, in any order
+        [pid] = [int(message.split()[1]) for message in first if message.startswith(b"inside ")]
         for number in SIGNALS:
             signal.signal(number, lambda number, _: os.kill(pid, number))
         code = int(forks.recv(20))

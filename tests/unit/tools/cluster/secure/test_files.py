@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificates
 
 from minikafka.base.config import BrokerConfig
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -58,9 +59,7 @@ def check(files: SecurityFiles) -> None:
 def test_brokers_accept_the_certificate_by_each_name(files: SecurityFiles) -> None:
     check(files)
     pem = (files.authority.parent / "broker.pem").read_bytes()
-    certificate = ssl.PEM_cert_to_DER_cert(
-        pem.decode()[pem.index(b"-----BEGIN CERT") :].split("\n\n")[0]
-    )
+    certificate = load_pem_x509_certificates(pem)[0].public_bytes(Encoding.DER)
     assert b"localhost" in certificate
     assert bytes([127, 0, 0, 1]) in certificate
 
