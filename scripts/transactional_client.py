@@ -20,6 +20,9 @@ TRANSIENT = (
     KafkaError._TRANSPORT,
     KafkaError._WAIT_COORD,
     KafkaError._ALL_BROKERS_DOWN,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
 
 

@@ -16,7 +16,7 @@ from minikafka.tools.cluster import ClusterError, LocalCluster
 from minikafka.tools.cluster.directory import HOST, ClusterRecord
 from minikafka.tools.cluster.ports import PORTS_VARIABLE, HeldPorts, free_ports, is_free
 
-CLUSTERS, PORTS = 5, range(21_000, 21_050)
+CLUSTERS, PORTS = 5, range(14_000, 14_050)
 HOLD = """
 import sys
 from minikafka.tools.cluster.ports import HeldPorts
@@ -96,19 +96,19 @@ def test_clusters_that_start_at_once_on_few_ports_share_no_port(
 def test_port_that_another_process_holds_is_not_free_until_that_process_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(PORTS_VARIABLE, "21050-21052")
-    command = [sys.executable, "-c", HOLD, "21050", "21052"]
+    monkeypatch.setenv(PORTS_VARIABLE, "14050-14052")
+    command = [sys.executable, "-c", HOLD, "14050", "14052"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
-        assert free_ports(1, SystemRng()) == [21_051]
-        assert not HeldPorts().hold(21_050)
+        assert free_ports(1, SystemRng()) == [14_051]
+        assert not HeldPorts().hold(14_050)
         with pytest.raises(ClusterError, match="too few ports are free"):
             free_ports(2, SystemRng())
         other.send_signal(signal.SIGKILL)
-    assert sorted(free_ports(3, SystemRng())) == [21_050, 21_051, 21_052]
+    assert sorted(free_ports(3, SystemRng())) == [14_050, 14_051, 14_052]
 
 
 def test_held_port_is_still_free_for_the_broker_that_it_is_held_for() -> None:
@@ -121,17 +121,17 @@ def test_held_port_is_still_free_for_the_broker_that_it_is_held_for() -> None:
 
 
 def test_workers_of_xdist_divide_the_range_of_ports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PORTS_VARIABLE, "21000-21029")
+    monkeypatch.setenv(PORTS_VARIABLE, "14000-14029")
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
     found = []
     for worker in range(3):
         monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{worker}")
         found.append(free_ports(10, SystemRng()))
     assert [sorted(ports) for ports in found] == [
-        [*range(21_000, 21_010)],
-        [*range(21_010, 21_020)],
-        [*range(21_020, 21_030)],
+        [*range(14_000, 14_010)],
+        [*range(14_010, 14_020)],
+        [*range(14_020, 14_030)],
     ]
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "31")
-    with pytest.raises(ClusterError, match="31 workers cannot share 21000-21029"):
+    with pytest.raises(ClusterError, match="31 workers cannot share 14000-14029"):
         free_ports(1, SystemRng())
