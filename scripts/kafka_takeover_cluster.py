@@ -17,13 +17,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaError as PythonKafkaError
 from kafka_on_zookeeper_job import JARS, QUICK
 from kazoo.client import KazooClient
 
 from minikafka.zookeeper.processes.apache import find_java
 
 STEP_SECONDS: Final = 120.0
+STEP_MS: Final = int(STEP_SECONDS * 1_000)
 
 
 class Cluster:
@@ -36,16 +38,28 @@ class Cluster:
         self.connect = connect
         self.client = {"bootstrap.servers": plain, "log_level": 0, "reconnect.backoff.max.ms": 500}
 
-    def admin(self) -> AdminClient:
-        """Return a new administrator: an old one may wait long for a broker that is back."""
-        return AdminClient(self.client)
+    @contextmanager
+    def admin(self) -> Iterator[KafkaAdminClient]:
+        """Return a context manager with a new administrator of kafka-python.
+
+        That of librdkafka can end the process, if a coordinator answers a request that has timed out.
+        """
+        admin = KafkaAdminClient(bootstrap_servers=self.plain, request_timeout_ms=STEP_MS)
+        try:
+            yield admin
+        finally:
+            admin.close()
 
     def create(self, name: str, partitions: int = 1, replicas: int = 3, **config: str) -> None:
         """Create a topic. In the names of settings, `_` stands for `.`."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(name, partitions, replicas, config=settings)
-        admin = self.admin()  # its requests end with it
-        admin.create_topics([new])[name].result(STEP_SECONDS)
+        options = {
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "configs": settings,
+        }
+        with self.admin() as admin:
+            admin.create_topics({name: options}, wait_for_metadata=True)
 
     def write(self, topic: str, records: Mapping[bytes, bytes | None], **config: str) -> None:
         """Write records with acks=all, and require that each is acknowledged. `records`: key -> value."""
@@ -111,7 +125,7 @@ def patiently(call: Callable[[], Any]) -> Any:
     while True:
         try:
             return call()
-        except (KafkaException, RuntimeError, TimeoutError):
+        except (KafkaException, PythonKafkaError, RuntimeError, TimeoutError):
             if time.monotonic() > deadline:
                 raise
         time.sleep(0.5)

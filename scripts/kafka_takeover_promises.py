@@ -1,6 +1,6 @@
 """What must survive a takeover besides the copied records: each promise is prepared once, and checked after each start.
 
-Kafka's own tools and librdkafka write and read, so that no code of minikafka judges itself.
+Kafka's own tools, librdkafka and kafka-python write and read, so that no code of minikafka judges itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
+from kafka import TopicPartition as Place
+from kafka.admin import ConfigResource, OffsetSpec
 from kafka_takeover_cluster import STEP_SECONDS, Cluster, Promise, note_refusal, patiently
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
@@ -96,26 +96,23 @@ class Settings(Promise):
     def _settled(self) -> dict[str, object]:
         """Return the answers of brokers that have applied all changes. Raises RuntimeError."""
         found = self._ask()
-        if "max.connections" not in str(found["BROKER 1"]):
+        if "max.connections" not in str(found["broker 1"]):
             raise RuntimeError("Kafka has not applied the change of its broker 1: start again")
         return found
 
     def _ask(self) -> dict[str, object]:
-        admin = self.cluster.admin()
         found: dict[str, object] = {}
-        for kind, name in (
-            (ResourceType.TOPIC, "readable"),
-            (ResourceType.TOPIC, "input"),
-            (ResourceType.BROKER, "1"),
-        ):
-            [future] = admin.describe_configs([ConfigResource(kind, name)]).values()
-            entries = future.result(STEP_SECONDS).values()
-            found[f"{kind.name} {name}"] = {
-                one.name: one.value for one in entries if one.source in (1, 2, 3)
-            }
-        users = admin.describe_user_scram_credentials([USER])[USER].result(STEP_SECONDS)
+        with self.cluster.admin() as admin:
+            for kind, name in (("topic", "readable"), ("topic", "input"), ("broker", "1")):
+                told = admin.describe_configs([ConfigResource(kind, name)])[kind][name]
+                found[f"{kind} {name}"] = {
+                    key: entry["value"]
+                    for key, entry in told.items()
+                    if entry["config_source"].startswith("DYNAMIC")
+                }
+            users = admin.describe_user_scram_credentials([USER])[USER]
         found["users"] = [
-            (str(one.mechanism), one.iterations) for one in users.scram_credential_infos
+            (str(one["mechanism"]), one["iterations"]) for one in users["credential_infos"]
         ]
         arguments = ("--bootstrap-server", self.cluster.plain)
         acls = self.cluster.java("kafka.admin.AclCommand", *arguments, "--list")
@@ -204,18 +201,17 @@ class Groups(Promise):
             consumer.close()
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
-        admin, found = self.cluster.admin(), []
+        found = []
+        with self.cluster.admin() as admin:
+            answers = patiently(partial(admin.list_group_offsets, dict.fromkeys(self._wanted)))
+            listed = {one["group_id"] for one in patiently(admin.list_groups)}
         for group, offsets in self._wanted.items():
-            asked = ConsumerGroupTopicPartitions(group)
-            read = partial(admin.list_consumer_group_offsets, [asked])
-            answer = patiently(lambda read=read, group=group: read()[group].result(STEP_SECONDS))  # type: ignore[misc]
             told = {
-                (one.topic, one.partition): (one.offset, one.metadata or "")
-                for one in answer.topic_partitions
+                (place.topic, place.partition): (one.offset, one.metadata or "")
+                for place, one in answers[group].items()
             }
             if told != offsets:
                 found.append(f"group {group}: {told}, before it {offsets}")
-        listed = {one.group_id for one in admin.list_consumer_groups().result(STEP_SECONDS).valid}
         return [*found, *(f"group {one} is not listed" for one in self._wanted.keys() - listed)]
 
 
@@ -380,17 +376,16 @@ class LogStarts(Promise):
         self.cluster.write(self.TOPIC, {b"%d" % n: b"%d" % turn for n in range(10)})
         self._end += 10
         self._start = self._end - 5
-        place = TopicPartition(self.TOPIC, 0, self._start)
-        admin = self.cluster.admin()
-        admin.delete_records([place])[place].result(STEP_SECONDS)
+        with self.cluster.admin() as admin:
+            admin.delete_records({Place(self.TOPIC, 0): self._start})
         for message in self.cluster.read(self.TOPIC):
             self._times[message.offset()] = message.timestamp()
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
-        place = TopicPartition(self.TOPIC, 0)
-        admin = self.cluster.admin()
-        read = partial(admin.list_offsets, {place: OffsetSpec.earliest()})
-        start = patiently(lambda: read()[place].result(STEP_SECONDS).offset)
+        place = Place(self.TOPIC, 0)
+        with self.cluster.admin() as admin:
+            asked = partial(admin.list_partition_offsets, {place: OffsetSpec.EARLIEST})
+            start = patiently(asked)[place].offset
         found = []
         # Kafka checkpoints the starts once a minute: after a kill, the last deletion may have to be repeated.
         if start != self._start and not (was_killed and start < self._start):
@@ -425,9 +420,9 @@ class Moves(Promise):
         self._reassign("--execute")
 
     def _replicas(self) -> list[int]:
-        admin = self.cluster.admin()
-        described = admin.list_topics(self.TOPIC, timeout=STEP_SECONDS)
-        return list(described.topics[self.TOPIC].partitions[0].replicas)
+        with self.cluster.admin() as admin:
+            [topic] = admin.describe_topics([self.TOPIC])
+        return list(topic["partitions"][0]["replica_nodes"])
 
     def _throttle(self, replicas: str) -> None:
         names = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
