@@ -15,7 +15,7 @@ import pytest
 
 from minikafka.tools.cluster import ClusterError
 from minikafka.tools.cluster.directory import ClusterDirectory
-from minikafka.tools.cluster.local import started_clusters
+from minikafka.tools.cluster.lifecycle import started_clusters
 
 LINES_MAX: Final = 200
 """Maximum number of lines of one log in a report."""

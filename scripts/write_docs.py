@@ -569,7 +569,7 @@ def testing() -> str:
     names = [name for name in vars(BlockingCluster) if not name.startswith("_")]
     rows = [
         (f"`{_call(name)}`", _first_paragraph(getattr(LocalCluster, name)))
-        for name in (*names, "hold", "held", "release")
+        for name in names
         if name not in ("open", "close", "record", "directory")
     ]
     table = _table(("method", "effect"), rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 CONFTEST = """
 import pytest
 from minikafka import LocalCluster
-from minikafka.tools.cluster import local
+from minikafka.tools.cluster import lifecycle
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterRecord
 
 pytest_plugins = ["minikafka.pytest"]
@@ -23,10 +23,10 @@ def log(tmp_path_factory):
     cluster.directory.write(ClusterRecord(brokers, "host:1"))
     cluster.directory.output("zookeeper").touch()
     cluster.directory.output("broker-2").touch()
-    local._started.add(cluster)
+    lifecycle._started.add(cluster)
     with cluster.directory.output("broker-1").open("a", buffering=1) as file:
         yield lambda text: print(text, file=file)
-    local._started.discard(cluster)
+    lifecycle._started.discard(cluster)
 """
 TESTS = """
 import pytest

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import minikafka.tools.cluster.lifecycle as lifecycle
 import minikafka.tools.cluster.local as clusters
 import minikafka.tools.cluster.observation.causes as root_causes
 import minikafka.tools.cluster.observation.sights as sight
@@ -35,7 +36,7 @@ _NORMAL: Final = (
 def start_timeout_ms() -> int:
     """Return the time within which brokers must serve clients: `--timeout`, else one minute."""
     limit = time_limit()
-    return clusters.START_TIMEOUT_MS if limit is None else round(limit * 1000)
+    return lifecycle.START_TIMEOUT_MS if limit is None else round(limit * 1000)
 
 
 def until_serving(

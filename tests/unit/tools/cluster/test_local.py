@@ -26,7 +26,8 @@ from minikafka.tools.cluster import ClusterError, LocalCluster, running
 from minikafka.tools.cluster.directory import ClusterRecord
 from minikafka.tools.cluster.launch import launcher
 from minikafka.tools.cluster.launch.launcher import Launcher
-from minikafka.tools.cluster.local import BlockingCluster, started_clusters
+from minikafka.tools.cluster.lifecycle import started_clusters
+from minikafka.tools.cluster.local import BlockingCluster
 from minikafka.tools.cluster.processes import ProcessId, identify
 
 
@@ -171,9 +172,13 @@ def test_package_exports_only_cluster_error_and_local_cluster() -> None:
 async def test_blocking_cluster_is_refused_in_a_thread_with_an_event_loop(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match=r"use async with LocalCluster\(\)"):
         LocalCluster(1, data=tmp_path).__enter__()
+
+
+async def test_method_of_a_blocking_cluster_is_awaited_in_a_coroutine(tmp_path: Path) -> None:
     planned(LocalCluster(1, data=tmp_path))
-    with pytest.raises(ClusterError, match="an event loop is running in this thread"):
-        BlockingCluster(LocalCluster(1, data=tmp_path)).kill(1)
+    call: Any = BlockingCluster(LocalCluster(1, data=tmp_path)).kill(1)
+    with pytest.raises(ClusterError, match="broker 1 is not running"):
+        await call
 
 
 def test_blocking_cluster_refuses_calls_after_its_with_block_has_ended(tmp_path: Path) -> None:

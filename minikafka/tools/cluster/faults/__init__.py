@@ -1,0 +1,1 @@
+"""Faults that a test causes in a cluster on this machine."""
