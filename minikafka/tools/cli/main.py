@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "resume": Entry("processes.signals", "Let a paused broker, or ZooKeeper, continue."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
+    "console": Entry("foreground.console", "Serve a page that shows a cluster as it moves."),
     "broker": Entry("foreground.broker", "Run one broker in the foreground."),
     "init-secret": Entry(
         "foreground.init_secret", "Make the file that a broker needs beside Kafka's own file."

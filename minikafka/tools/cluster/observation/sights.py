@@ -153,14 +153,23 @@ def _serves(zookeeper: ZooKeeperSight) -> bool:
     return not (is_gone or zookeeper.failure)
 
 
-async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
-    """Return the condition of every process of the cluster. Raises ClusterError if there is no cluster."""
+Known = Mapping[int, Mapping[str, Any] | OSError | KafkaError]
+"""By broker id: the answer to the call `state`, or the error of the call."""
+
+
+async def look(
+    directory: ClusterDirectory, clock: Clock, rng: Rng, known: Known | None = None
+) -> Sights:
+    """Return the condition of every process of the cluster. Raises ClusterError if there is no cluster.
+
+    `known`: the answers of the brokers, if the caller has asked all that run; None: ask them.
+    """
     record = directory.read_existing()
     running = RunningProcesses(directory, clock)
     processes = {broker.id: running.broker(record, broker.id) for broker in record.brokers}
     ids = [id_ for id_, found in processes.items() if found is not None and not is_paused(found)]
     answers, zookeeper = await asyncio.gather(
-        call_all(directory, record, ids, STATE, {}, clock, rng, timeout_ms=LOOK_MS),
+        _answers(directory, record, ids, clock, rng, known),
         _zookeeper(directory, record, running, clock, rng),
     )
     connected = [a for a in answers.values() if not isinstance(a, Exception)]
@@ -193,6 +202,19 @@ async def look(directory: ClusterDirectory, clock: Clock, rng: Rng) -> Sights:
     if not is_disputed(seen.answers) or seen.zookeeper_is_away:
         return seen
     return replace(seen, elected=await _elected(directory, record, clock, rng))
+
+
+async def _answers(
+    directory: ClusterDirectory,
+    record: ClusterRecord,
+    ids: list[int],
+    clock: Clock,
+    rng: Rng,
+    known: Known | None,
+) -> Known:
+    if known is not None:
+        return {id_: answer for id_, answer in known.items() if id_ in ids}
+    return await call_all(directory, record, ids, STATE, {}, clock, rng, timeout_ms=LOOK_MS)
 
 
 async def _elected(

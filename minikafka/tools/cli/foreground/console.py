@@ -1,0 +1,33 @@
+"""`console`: serve a page on 127.0.0.1 that shows a cluster as it moves, in the foreground."""
+
+from __future__ import annotations
+
+import click
+
+import minikafka.tools.cli.foreground.console_process as console_process
+from minikafka.tools.cli.arguments.options import connection_options
+from minikafka.tools.cli.lazy import import_at_once
+from minikafka.tools.cli.terminal.echo import json_option
+
+
+@click.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=0,
+    metavar="PORT",
+    help="Port of the page.  [default: a free one]",
+)
+@connection_options
+@json_option
+def console(port: int, bootstrap: str | None, data: str | None) -> None:
+    """Serve the console of a cluster on 127.0.0.1 until Ctrl-C, and print its URL.
+
+    The page shows brokers, partitions, groups, transactions and topics as they change, also while brokers or ZooKeeper
+    are down, and runs commands after showing them. Only who knows the token in the URL can use it.
+
+    With --data, the console also starts, pauses, stops and kills the processes of the cluster. With --bootstrap, it
+    acts as the user of --command-config. Standard error has a line for each command that it runs.
+    """
+    import_at_once()
+    console_process.serve(port, bootstrap, data)

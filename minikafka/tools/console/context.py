@@ -1,0 +1,76 @@
+"""What the views of the console share: the observed cluster, its client, and the arguments of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from minikafka.base.model import TopicPartition
+from minikafka.base.ports import Clock
+from minikafka.client import Client
+from minikafka.tools.console.errors import invalid
+from minikafka.tools.console.members import ObservedBrokers
+from minikafka.tools.console.watch import ClusterWatch
+
+REQUEST_MS: Final = 1_500
+"""Time for one broker to answer a client's request; then another one is tried."""
+API_MS: Final = 4_000
+"""Time for a view to read what it shows."""
+_INT_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: the parts of its path, its query, and the JSON object in its body."""
+
+    path: Mapping[str, str]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partition(self) -> TopicPartition:
+        """The partition in the path. Raises RequestRefused."""
+        number = self.path["partition"]
+        if not (number.isascii() and number.isdecimal() and len(number) < 10):
+            raise invalid(f"{number!r} is not the number of a partition")
+        return TopicPartition(self.path["topic"], int(number))
+
+    def number(self, name: str, default: int, highest: int = _INT_MAX) -> int:
+        """Return a number from 0 on in the query. Raises RequestRefused."""
+        text = self.query.get(name) or str(default)
+        if not (text.isascii() and text.isdecimal() and int(text) <= highest):
+            raise invalid(f"{name}={text!r} is not a number from 0 to {highest}")
+        return int(text)
+
+
+class Console:
+    """One console. Methods may raise KafkaError."""
+
+    def __init__(self, observed: ObservedBrokers, clock: Clock) -> None:
+        self.observed = observed
+        self.clock = clock
+        self.watch = ClusterWatch(observed, clock)
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client of all views, which connects as the console's user."""
+        if self._client is None:
+            servers, connector = self.observed.access()
+            self._client = Client(
+                servers,
+                connector=connector,
+                client_id="minikafka-console",
+                request_timeout_ms=REQUEST_MS,
+                delivery_timeout_ms=API_MS,
+                api_timeout_ms=API_MS,
+            )
+        return self._client
+
+    async def close(self) -> None:
+        """End the observation, and close all connections."""
+        await self.watch.close()
+        if self._client is not None:
+            await self._client.close()
+        await self.observed.close()

@@ -1,0 +1,69 @@
+"""The newest lines of the ledger files of brokers on this machine, read again and again while brokers write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from minikafka.broker.ledger.reader import merged, parsed_lines
+from minikafka.broker.ledger.writer import file_name, number_of
+
+_FIRST_BYTES: Final = 128 * 1024
+"""Bytes of each ledger that the first read returns."""
+_READ_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of one ledger that one read returns. A ledger that grows faster is read in several turns."""
+
+
+class LedgerFiles:
+    """A reader that remembers how far it has read each broker's ledger."""
+
+    def __init__(self) -> None:
+        self._positions: dict[int, tuple[int, int]] = {}
+        """By broker id: number of the ledger file, and the offset of the next line in it."""
+
+    def read(self, directories: Mapping[int, Path]) -> list[dict[str, Any]]:
+        """Return the new lines of these ledgers, merged by time. `directories`: by broker id."""
+        return merged([[*self._read(broker, folder)] for broker, folder in directories.items()])
+
+    def _read(self, broker: int, folder: Path) -> list[dict[str, Any]]:
+        try:
+            numbers = sorted(
+                n for n in (number_of(path.name) for path in folder.iterdir()) if n is not None
+            )
+        except OSError:
+            return []
+        if not numbers:
+            return []
+        if broker not in self._positions:
+            self._positions[broker] = numbers[-1], self._tail(folder / file_name(numbers[-1]))
+        lines: list[dict[str, Any]] = []
+        for number in numbers:
+            current, offset = self._positions[broker]
+            if number >= current:
+                start = offset if number == current else 0
+                data = _whole_lines(folder / file_name(number), start)
+                self._positions[broker] = number, start + len(data)
+                lines += parsed_lines(data.splitlines())
+        return lines
+
+    def _tail(self, file: Path) -> int:
+        """Return the offset of the first whole line of the last _FIRST_BYTES."""
+        with suppress(OSError):
+            offset = file.stat().st_size - _FIRST_BYTES
+            if offset > 0:
+                with file.open("rb") as opened:
+                    opened.seek(offset)
+                    return offset + len(opened.readline())
+        return 0
+
+
+def _whole_lines(file: Path, offset: int) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            opened.seek(offset)
+            data = opened.read(_READ_BYTES)
+    except OSError:
+        return b""
+    return data[: data.rfind(b"\n") + 1]

@@ -1,0 +1,196 @@
+"""The console's web server: the page's files, the API, and the checks of every request.
+
+Invariants: it listens on 127.0.0.1 only. No view runs before Host, Origin and token are checked. A view that lasts
+longer than its limit is cancelled, and the page is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.ports import Rng
+from minikafka.tools.console.access import (
+    SECURITY_HEADERS,
+    TOKEN_HEADER,
+    check_origin,
+    check_token,
+)
+from minikafka.tools.console.context import Asked, Console
+from minikafka.tools.console.errors import RequestRefused, status_of, unknown
+from minikafka.tools.console.partition_view import show_partition, why_partition
+from minikafka.tools.console.stream import EventStream, resume, send_changes
+from minikafka.tools.console.watch import Viewer
+
+logger = logging.getLogger(__name__)
+
+PAGE: Final = Path(__file__).with_name("page")
+VIEWERS_MAX: Final = 32
+BODY_BYTES: Final = 1024 * 1024
+LIMIT_S: Final = 12
+"""Time for a view. Each question in it has a shorter limit of its own."""
+_TYPES: Final = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".json": "application/json",
+}
+_encode: Final = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+_HTTP: Final = {
+    404: "there is no such path",
+    405: "the path does not allow this method",
+    413: f"the body is larger than {BODY_BYTES} bytes",
+}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+View = Callable[[Console, Asked], Awaitable[Any]]
+
+
+class Route(NamedTuple):
+    """One path of the API."""
+
+    method: str
+    path: str
+    view: View
+    limit_s: float = LIMIT_S
+
+
+_PARTITION: Final = r"{topic}/{partition}"
+ROUTES: Final = (
+    Route("GET", f"/api/partition/{_PARTITION}", show_partition),
+    Route("GET", f"/api/why/partition/{_PARTITION}", why_partition),
+)
+
+
+class ConsoleServer:
+    """The server of one console. `token`: every request to the API needs it."""
+
+    def __init__(self, console: Console, token: str, rng: Rng) -> None:
+        self.console = console
+        self.port = 0
+        self._token = token
+        self._run = rng.bytes(4).hex()
+        self._files = _page_files()
+        application = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guard()])
+        application.router.add_get("/api/stream", self._stream)
+        for route in ROUTES:
+            application.router.add_route(route.method, route.path, self._view(route))
+        application.router.add_get("/{path:(?!api/).*}", self._file)
+        self._runner = web.AppRunner(
+            application, access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
+
+    async def start(self, listening: socket.socket) -> None:
+        """Serve on a socket that listens on 127.0.0.1."""
+        self.port = listening.getsockname()[1]
+        await self._runner.setup()
+        await web.SockSite(self._runner, listening).start()
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with the token."""
+        return f"http://127.0.0.1:{self.port}/?token={self._token}"
+
+    async def close(self) -> None:
+        """End all requests, and close the console."""
+        await self._runner.cleanup()
+        await self.console.close()
+
+    def _guard(self) -> Any:
+        """Return the function around all handlers, which checks requests and returns errors as JSON."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                check_origin(request.headers, self.port)
+                if request.path.startswith("/api/"):
+                    given = request.headers.get(TOKEN_HEADER) or request.query.get("token")
+                    check_token(given, self._token)
+                return await handler(request)
+            except web.HTTPException as error:
+                return _failure(error.status, _HTTP.get(error.status, error.reason), "")
+            except TimeoutError:
+                return _failure(503, "the cluster does not answer in time", "try again")
+            except (MinikafkaError, OSError) as error:
+                return _failure(status_of(error), str(error), getattr(error, "hint", ""))
+
+        return guard
+
+    def _view(self, route: Route) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            body = await _body(request) if route.method == "POST" else {}
+            asked = Asked(request.match_info, request.query, body)
+            async with asyncio.timeout(route.limit_s):
+                return _json(200, await route.view(self.console, asked))
+
+        return answer
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.path.removeprefix("/") or "index.html"
+        file = self._files.get(name)
+        if file is None:
+            raise unknown(f"page {request.path}")
+        cache = "no-store" if name == "index.html" else "no-cache"
+        headers = {**SECURITY_HEADERS, "Cache-Control": cache}
+        kind = _TYPES[file.suffix]
+        charset = None if kind == "image/png" else "utf-8"
+        return web.Response(
+            body=file.read_bytes(), content_type=kind, charset=charset, headers=headers
+        )
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        watch = self.console.watch
+        if len(watch.viewers) >= VIEWERS_MAX:
+            text = f"{VIEWERS_MAX} pages of this console are open"
+            raise RequestRefused(503, text, "close one of them")
+        viewer = Viewer(filter(None, request.query.get("topics", "").split(",")))
+        watch.add(viewer)
+        resume(viewer, request.headers.get("Last-Event-ID"), self._run)
+        stream = EventStream(request, SECURITY_HEADERS)
+        response = await stream.open()
+        try:
+            await send_changes(stream, watch, viewer, self._run)
+        except (ConnectionError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            watch.remove(viewer)
+        return response
+
+
+async def _body(request: web.Request) -> Mapping[str, Any]:
+    try:
+        found = json.loads(await request.read())
+    except (ValueError, RecursionError) as error:
+        raise RequestRefused(400, "the body is not JSON") from error
+    if not isinstance(found, dict):
+        raise RequestRefused(400, "the body is not a JSON object")
+    return found
+
+
+def _page_files() -> dict[str, Path]:
+    """Return the files of the page by path. Only these are served."""
+    found = (path for path in PAGE.rglob("*") if path.suffix in _TYPES and path.is_file())
+    return {path.relative_to(PAGE).as_posix(): path for path in found}
+
+
+def _json(status: int, result: Any) -> web.Response:
+    headers = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
+    return web.Response(
+        status=status, text=_encode(result), content_type="application/json", headers=headers
+    )
+
+
+def _failure(status: int, text: str, hint: str) -> web.Response:
+    return _json(status, {"error": text, "hint": hint})
