@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from minikafka.base.config.cluster import ClusterConfig, parse_listener_ports
 from minikafka.base.errors import ConfigError
+from minikafka.tools.cluster.blocking import finish, run_blocking
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
 from minikafka.tools.cluster.lifecycle import OwnedCluster
@@ -140,12 +141,6 @@ def _text_of(error: ConfigError | OSError) -> str:
     return str(error)
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    # With a factory, Runner does not change the current event loop of this thread.
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return runner.run(work)
-
-
 def _blocking(
     method: Callable[Concatenate[LocalCluster, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingCluster, P], T]:
@@ -174,21 +169,19 @@ class BlockingCluster:
         if asyncio._get_running_loop() is not None:
             text = "an event loop is running in this thread: use async with LocalCluster()"
             raise ClusterError(text)
-        _run(self._cluster.__aenter__())
+        run_blocking(self._cluster.__aenter__())
         return self
 
     def close(self, error: BaseException | None) -> None:
         """Stop the cluster. `error`: the exception that left the `with` block, or None."""
         self._is_closed = True  # other threads start nothing more
-        _run(self._cluster.__aexit__(type(error) if error else None, error, None))
+        run_blocking(self._cluster.__aexit__(type(error) if error else None, error, None))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_closed:
             work.close()
             raise ClusterError("the cluster was stopped at the end of its with block")
-        if asyncio._get_running_loop() is not None:
-            return work  # type: ignore[return-value]  # the caller awaits it
-        return _run(work)
+        return finish(work)
 
     @property
     def bootstrap(self) -> str:
