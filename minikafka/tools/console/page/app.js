@@ -1,0 +1,168 @@
+// The page of the console: one view at a time, and one stream of events from the server for all of them.
+
+import { ApiError, events, get, hasToken } from "./lib/api.js";
+import { announce, el, fill, hashOf, set, write } from "./lib/dom.js";
+import { clock } from "./lib/format.js";
+import { startKeys } from "./lib/keys.js";
+import { Model } from "./lib/model.js";
+import { split } from "./lib/rows.js";
+import { startTheme } from "./lib/theme.js";
+import { ActionDialog, openAll } from "./views/actions.js";
+import { ClusterView } from "./views/cluster.js";
+import { GroupView, GroupsView } from "./views/groups.js";
+import { PartitionView } from "./views/partition.js";
+import { Replay } from "./views/replay.js";
+import { TopicView } from "./views/topic.js";
+import { TopicsView } from "./views/topics.js";
+import { TransactionsView } from "./views/transactions.js";
+
+const VIEWS = [["cluster", "Cluster"], ["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"]];
+const FEED_KINDS = new Set(["event", "election", "isr", "broker", "group", "lost", "state-change"]);
+const RETRY_MS = 2000;
+
+const byId = (id) => document.getElementById(id);
+const model = new Model();
+const context = {
+  model,
+  act: (request) => new ActionDialog(request).open(),
+  more: openAll,
+  open: (name) => context.go("partition", ...split(name)),
+  go: (...path) => { location.hash = hashOf(...path); },
+};
+let view = null;
+let source = null;
+let lost = null;
+let refusal = null;
+
+function pathOfHash() {
+  return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+}
+
+function viewOf([name, first, second]) {
+  if (name === "topics") return first ? new TopicView(context, first) : new TopicsView(context);
+  if (name === "groups") return first ? new GroupView(context, first) : new GroupsView(context);
+  if (name === "transactions") return new TransactionsView(context);
+  if (name === "partition" && second) return new PartitionView(context, first, second);
+  return new ClusterView(context);
+}
+
+/** Show the view that the address names. */
+function route(event) {
+  view?.close();
+  const path = pathOfHash();
+  view = viewOf(path);
+  const tab = path[0] === "partition" ? "cluster" : VIEWS.some(([name]) => name === path[0]) ? path[0] : "cluster";
+  for (const each of byId("views").children) set(each, "aria-current", each.dataset.view === tab ? "page" : null);
+  fill(byId("content"), view.element);
+  document.title = `${view.title} – minikafka`;
+  view.update();
+  if (event) {
+    byId("content").focus({ preventScroll: true });
+    announce(`${view.title}`);
+  }
+}
+
+function back() {
+  const [name, topic] = pathOfHash();
+  if (name === "partition") context.go("cluster");
+  else if (topic) context.go(name);
+}
+
+/** Connect to the stream of the server. A connection that is lost is made again by the browser, or else by a timer. */
+function connect(parameters = {}) {
+  source?.close();
+  source = events("api/stream", parameters);
+  const on = (name, receive) => source.addEventListener(name, (event) => receive(JSON.parse(event.data), event.lastEventId));
+  on("snapshot", receiveSnapshot);
+  on("frame", (frame) => model.apply(frame));
+  on("ledger", receiveLine);
+  on("unseen", ({ what, reason }) => model.setUnseen(what, reason));
+  on("seen", ({ what }) => model.setUnseen(what, null));
+  source.onopen = () => { lost = null; refusal = null; drawStatus(); };
+  source.onerror = () => disconnected(parameters);
+}
+
+function receiveSnapshot(cluster) {
+  model.unseen = new Map((cluster.unseen ?? []).map(({ what, reason }) => [what, { reason, since: Date.now() }]));
+  const isFirst = model.cluster === null;
+  model.reset(cluster);
+  if (isFirst) {
+    route();
+    if (model.isReplay) startReplay();
+  }
+}
+
+function receiveLine(line, id) {
+  if (FEED_KINDS.has(line.kind ?? "event")) model.addEvent({ ...line, key: id || `${line.broker}#${line.n}` });
+}
+
+async function disconnected(parameters) {
+  lost ??= Date.now();
+  drawStatus();
+  if (source.readyState !== EventSource.CLOSED) return;
+  try {
+    await get("api/actions");
+  } catch (error) {
+    refusal = error instanceof ApiError && error.status >= 400 ? error : null;
+  }
+  drawStatus();
+  setTimeout(() => connect(parameters), RETRY_MS);
+}
+
+async function startReplay() {
+  const replay = new Replay(byId("replay"), (time) => connect({ at: time }));
+  try {
+    await replay.load();
+  } catch (error) {
+    refusal = error;
+    drawStatus();
+  }
+}
+
+/** Write what cannot be seen into the banner: the page shows the last known state, and says so. */
+function drawStatus() {
+  const texts = [];
+  if (refusal) texts.push(`${refusal.message} ${refusal.hint}`);
+  else if (lost) texts.push(`The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`);
+  for (const [what, { reason, since }] of model.unseen) {
+    texts.push(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}.`);
+  }
+  for (const problem of model.problems) texts.push(`${problem.text}${problem.remedy ? ` ${problem.remedy}` : ""}`);
+  const banner = byId("banner");
+  if (banner.dataset.texts !== JSON.stringify(texts)) {
+    banner.dataset.texts = JSON.stringify(texts);
+    banner.hidden = texts.length === 0;
+    fill(banner, el("ul", {}, texts.map((text) => el("li", {}, text))));
+  }
+  const state = lost ? ["bad", "✕ no connection"] : model.isReplay ? ["", "replay"] : model.cluster ? ["ok", "● live"] : ["", "connecting"];
+  set(byId("connection"), "class", `badge ${state[0]}`);
+  write(byId("connection"), model.cluster?.user ? `${state[1]} as ${model.cluster.user}` : state[1]);
+}
+
+let isDrawing = false;
+
+function draw() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    drawStatus();
+    view?.update();
+  });
+}
+
+function start() {
+  fill(byId("views"), VIEWS.map(([name, title]) => el("a", { href: hashOf(name), "data-view": name }, title)));
+  startTheme(byId("theme"));
+  startKeys({ go: context.go, back, theme: byId("theme"), help: byId("keys") });
+  if (!hasToken) {
+    refusal = { message: "The address of this page has no token.", hint: "Open the whole address that `minikafka console` has printed." };
+    return drawStatus();
+  }
+  addEventListener("hashchange", route);
+  model.addEventListener("change", draw);
+  fill(byId("content"), el("p", { class: "empty" }, "Reading the state of the cluster …"));
+  return connect();
+}
+
+start();

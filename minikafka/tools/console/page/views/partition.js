@@ -1,0 +1,135 @@
+// The view of one partition: the logs of its replicas, its history, and what is wrong with it.
+
+import { get, polled, segment } from "../lib/api.js";
+import { el, fill, link, write } from "../lib/dom.js";
+import { clock, listed, number } from "../lib/format.js";
+import { EPOCH, ISR, LEADER, REPLICAS, hasLeader } from "../lib/rows.js";
+import { drawBars } from "./bars.js";
+import { Timeline, lastBefore } from "./timeline.js";
+import { problemOf, whyPanel } from "./why.js";
+
+const SAMPLES_MAX = 1800;
+
+export class PartitionView {
+  samples = [];
+  isTail = false;
+
+  constructor(context, topic, partition) {
+    Object.assign(this, { context, topic, partition: Number(partition), model: context.model });
+    this.name = `${topic}-${partition}`;
+    this.title = this.name;
+    this.facts = el("dl", { class: "facts" });
+    this.bars = el("div", { class: "bars" });
+    this.note = el("p", { class: "muted", role: "status" });
+    this.problem = el("div", {});
+    this.timeline = new Timeline({ scrubbed: () => this.draw(), presentName: context.model.isReplay ? "End" : "Now" });
+    this.why = whyPanel(`why/partition/${segment(topic)}/${partition}`);
+    this.element = el("div", { class: "view" },
+      el("div", { class: "headline" }, el("h2", { class: "large" }, this.name),
+        el("span", { class: "muted" }, "partition of ", link(topic, "topics", topic)), el("span", { class: "grow" }), this.buttons()),
+      this.problem, this.facts, this.why.element, this.logs(), this.timeline.element);
+    this.stop = polled(() => this.load(), 1000);
+  }
+
+  buttons() {
+    const run = (action, title, values = {}, fields = []) => this.context.act({
+      action, title, arguments: { topic: this.topic, partition: this.partition, ...values }, fields,
+    });
+    const button = (text, onclick, isAction = true) => el("button", { type: "button", onclick, disabled: isAction && this.model.isReplay }, text);
+    return el("div", { class: "buttons" },
+      button("Why?", () => this.why.load(), false),
+      button("Elect leader…", () => run("elect", `Elect the leader of ${this.name}`, {}, [{
+        name: "type", label: "Election", kind: "choice", values: ["preferred", "unclean"], value: "preferred",
+        hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
+      }])),
+      button("Reassign…", () => run("reassign", `Reassign ${this.name}`, {}, [{
+        name: "replicas", label: "Replicas, preferred leader first", value: (this.row?.[REPLICAS] ?? []).join(","), required: true,
+        hint: `known brokers: ${listed(this.model.brokerIds)}`,
+      }])));
+  }
+
+  logs() {
+    const choice = (text, isTail) => el("button", {
+      type: "button", "aria-pressed": String(this.isTail === isTail), onclick: (event) => this.zoom(event.target, isTail),
+    }, text);
+    return el("section", { class: "panel", "aria-label": "Replicas" },
+      el("div", { class: "bar" }, el("h2", {}, "Logs of the replicas"), el("span", { class: "grow" }),
+        el("div", { class: "segmented", role: "group", "aria-label": "Offsets shown" }, choice("Whole log", false), choice("End of the log", true))),
+      this.note, this.bars,
+      el("p", { class: "key muted" }, "Solid: committed. Hatched: not yet on all replicas of the ISR. Red line: the leader's high watermark. eN: first offset of epoch N."));
+  }
+
+  zoom(button, isTail) {
+    this.isTail = isTail;
+    for (const each of button.parentElement.children) each.setAttribute("aria-pressed", String(each === button));
+    this.draw();
+  }
+
+  get row() {
+    return this.model.partitions.get(this.name);
+  }
+
+  async load() {
+    try {
+      const answer = await get(`api/partition/${segment(this.topic)}/${this.partition}`);
+      this.receive(answer);
+    } catch (error) {
+      fill(this.problem, problemOf(error));
+    }
+  }
+
+  receive(answer) {
+    const time = Date.now();
+    this.latest = answer;
+    this.samples.push({ time_ms: time, replicas: answer.replicas });
+    if (this.samples.length > SAMPLES_MAX) this.samples.shift();
+    const known = new Set([...(this.row?.[REPLICAS] ?? []), ...answer.replicas.map((replica) => replica.broker)]);
+    const end = this.model.isReplay ? answer.to_ms : Math.max(answer.to_ms ?? 0, time);
+    this.timeline.show({
+      chains: answer.ledger ?? [], states: answer.states ?? [], replicas: [...known], from: answer.from_ms, to: end,
+    });
+    fill(this.problem, (answer.unseen ?? []).map((text) => problemOf({ message: text })));
+    this.draw();
+  }
+
+  draw() {
+    const time = this.timeline.time;
+    const sample = time === null ? this.samples.at(-1) : lastBefore(this.samples, time);
+    const past = time === null ? null : lastBefore(this.timeline.states, time);
+    this.drawFacts(past);
+    if (!sample && time !== null) {
+      const since = this.samples[0] ? ` This page has them since ${clock(this.samples[0].time_ms, false)}.` : "";
+      write(this.note, `The ledgers do not have the offsets of that time.${since}`);
+      fill(this.bars);
+      return;
+    }
+    write(this.note, "");
+    if (!sample) return;
+    const leader = past ? past.leader : this.leader();
+    const replicas = past ? sample.replicas.map((replica) => ({ ...replica, in_isr: past.isr.includes(replica.broker) })) : sample.replicas;
+    drawBars(this.bars, replicas, leader, this.isTail);
+  }
+
+  leader() {
+    return this.row && hasLeader(this.row) ? this.row[LEADER] : null;
+  }
+
+  drawFacts(past) {
+    const row = this.row;
+    const now = row ? { leader: this.leader(), leader_epoch: row[EPOCH], isr: row[ISR] } : { leader: null, isr: [] };
+    const shown = past ?? now;
+    const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
+    fill(this.facts,
+      fact("Leader", shown.leader === null || shown.leader < 0 ? "none" : `broker ${shown.leader}`),
+      fact("Leader epoch", number(shown.leader_epoch)), fact("ISR", listed(shown.isr)),
+      fact("Replicas", row ? listed(row[REPLICAS]) : "–"));
+  }
+
+  update() {
+    this.draw();
+  }
+
+  close() {
+    this.stop();
+  }
+}
