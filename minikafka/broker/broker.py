@@ -72,7 +72,7 @@ from minikafka.broker.reports.partition_report import (
 )
 from minikafka.broker.reports.reachability import Reachability
 from minikafka.broker.reports.request_metrics import RequestMetrics
-from minikafka.broker.rpc import coordinator_calls, links, messages
+from minikafka.broker.rpc import coordinator_calls, disk_faults, links, messages
 from minikafka.broker.security import BrokerSecurity
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
@@ -133,8 +133,8 @@ class BrokerServer(BrokerReports):
     ) -> None:
         self.config = config
         self.security = security
-        self.clock = ports.clock
-        self.tasks = ports.tasks
+        self.clock, self.tasks = ports.clock, ports.tasks
+        self._set_disk_faults = ports.set_disk_faults
         self.logs = logs
         self.ledger = ledger
         self.gate = StepGate()
@@ -468,6 +468,8 @@ class BrokerServer(BrokerReports):
             return messages.encode_changes(changes)
         if call.method in messages.GATE_CALLS:
             return await self.gate.serve(call, self.clock)
+        if call.method == disk_faults.DISK_FAULTS:
+            return disk_faults.serve(call.body, self._set_disk_faults)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
 
     @cached_property

@@ -5,11 +5,12 @@ The code that starts the broker creates this object.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from minikafka.base.config.security import SecurityKeys
+from minikafka.base.disk_faults import DiskFault
 from minikafka.base.encryption import ListenerTls
 from minikafka.base.ports import (
     Cleaners,
@@ -47,7 +48,8 @@ class BrokerPorts:
     """All external dependencies of a broker except its coordination mode.
 
     `new_control_plane(cluster_id, tls)` returns the RPC endpoint, whose signed requests contain the cluster id.
-    `fetch_text(url)` returns the text at an HTTP address, and raises OSError.
+    `fetch_text(url)` returns the text at an HTTP address, and raises OSError. `set_disk_faults(faults)` replaces the
+    active faults of the disk; None: this broker was not started with faults.
     """
 
     clock: Clock
@@ -61,3 +63,4 @@ class BrokerPorts:
     new_control_plane: Callable[[str, ControlTls | None], ControlPlane]
     descriptors: Descriptors
     fetch_text: Callable[[str], Awaitable[str]]
+    set_disk_faults: Callable[[Sequence[DiskFault]], None] | None = None

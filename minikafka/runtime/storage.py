@@ -125,7 +125,10 @@ class DiskStorage:
         """
         with _failing_as(path):
             _check_room()
-            return DiskFile(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+            return self._file(path, _open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+
+    def _file(self, path: str, descriptor: int) -> DiskFile:
+        return DiskFile(path, descriptor)
 
     def read(self, path: str) -> bytes:
         with _failing_as(path), open(path, "rb") as file:

@@ -5,6 +5,7 @@ DIR/cluster.json      ports and processes        DIR/broker-N.toml   configurati
 DIR/secret            control-plane secret       DIR/broker-N/       log directory of broker N
 DIR/security/         keys and passwords         DIR/broker-N-ledger/   ledger of broker N
 DIR/zookeeper/        ZooKeeper                  DIR/logs/           output of the processes
+DIR/faults/           faults that tests asked for
 ```
 Invariant: ids, ports and data outlive every process. The record is replaced atomically, so a command that is
 killed leaves either the old or the new record.
@@ -131,6 +132,8 @@ class ClusterRecord:
     """The keys that the cluster keeps; None for a cluster of an older version."""
     is_secure: bool = False
     """True if the cluster was started with `secure`: it has an authority, users and ACLs of its own."""
+    has_faults: bool = False
+    """True if the latest start was one with faults: brokers accept faults of their disks and connections."""
 
     @property
     def listener_names(self) -> tuple[str, ...]:
@@ -251,6 +254,10 @@ class ClusterDirectory:
             with suppress(ValueError):
                 found.add(parse_replica_directory(path.name).topic)
         return found
+
+    def disk_faults(self, broker_id: int) -> Path:
+        """Return the path of the file with the faults of the broker's disk (`runtime/disk_faults.py`)."""
+        return self.path / "faults" / f"disk-{broker_id}.json"
 
     def broker_ledger(self, broker_id: int) -> Path:
         """Return the path of the broker's ledger directory."""
@@ -488,6 +495,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "coordination": record.coordination,
         "settings": None if record.settings is None else encode_settings(record.settings),
         "secure": record.is_secure,
+        "faults": record.has_faults,
     }
 
 
@@ -507,6 +515,7 @@ def _decode(value: Any) -> ClusterRecord:
         coordination=_decode_mode(value.get("coordination", CONTROLLER)),
         settings=decode_settings(found) if (found := value.get("settings")) else None,
         is_secure=bool(value.get("secure", False)),
+        has_faults=bool(value.get("faults", False)),
     )
 
 

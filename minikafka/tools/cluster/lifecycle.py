@@ -19,6 +19,7 @@ from minikafka.broker.rpc.messages import (
     encode_settings,
 )
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.tools.cluster.faults.disks import DiskVerbs
 from minikafka.tools.cluster.faults.processes import ProcessFaults
 from minikafka.tools.cluster.launch.broker_keys import kept_settings
 from minikafka.tools.cluster.launch.launcher import DYING_MS, POLL_MS, Launcher
@@ -43,7 +44,7 @@ def started_clusters() -> list[OwnedCluster]:
         return list(_started)
 
 
-class OwnedCluster(ProcessFaults):
+class OwnedCluster(ProcessFaults, DiskVerbs):
     """A cluster that this Python process can start and stop.
 
     `request`: what a start launches. `temporary`: the data directory if `stop` removes it, else None.

@@ -45,7 +45,8 @@ class LocalCluster(OwnedCluster):
     `zookeeper`: "embedded" (the default of a new cluster), "managed" (Apache ZooKeeper), or host:port[/chroot] of an
     existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. `listeners`: port of broker
     1 by the name of a listener, for example {"SASL_SSL": 0}; without `port`, there is then no listener PLAINTEXT.
-    `secure`: the cluster gets certificates, users and ACLs, and only the listener SASL_SSL; it stays secure. These
+    `secure`: the cluster gets certificates, users and ACLs, and only the listener SASL_SSL; it stays secure. `faults`:
+    the verbs that harm disks and connections work until the cluster is stopped (`docs/faults.md`). These
     arguments default to the values stored in the directory, then to the configuration. If the start of the whole
     cluster fails, the directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid
     keys (in a `with` statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole
@@ -71,6 +72,7 @@ class LocalCluster(OwnedCluster):
         coordination: str | None = None,
         listeners: Mapping[str, int] | None = None,
         secure: bool = False,
+        faults: bool = False,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
@@ -95,6 +97,7 @@ class LocalCluster(OwnedCluster):
             coordination,
             None if listeners is None else parse_listener_ports(listeners),
             secure,
+            faults,
         )
         super().__init__(directory, request, temporary)
         self._blocking: BlockingCluster | None = None
@@ -241,3 +244,7 @@ class BlockingCluster:
     hold = _blocking(LocalCluster.hold)
     held = _blocking(LocalCluster.held)
     release = _blocking(LocalCluster.release)
+    fill_disk = _blocking(LocalCluster.fill_disk)
+    slow_sync = _blocking(LocalCluster.slow_sync)
+    fail_sync = _blocking(LocalCluster.fail_sync)
+    heal_disk = _blocking(LocalCluster.heal_disk)

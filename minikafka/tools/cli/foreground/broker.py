@@ -29,7 +29,13 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 )
 @log_format_option
 @click.option("--parent", type=int, metavar="PID", hidden=True, help="End when this process ends.")
-def broker(config: str, log_format: str, parent: int | None) -> None:
+@click.option(
+    "--disk-faults",
+    metavar="FILE",
+    hidden=True,
+    help="Let the disk have the faults in this file, and those that a test asks for.",
+)
+def broker(config: str, log_format: str, parent: int | None, disk_faults: str | None) -> None:
     """Run one broker until SIGTERM or Ctrl-C, which cause a controlled shutdown.
 
     Exit code: 0 after a clean stop; 1 after a failure that may pass; 2 if the configuration or the data are wrong, so
@@ -40,7 +46,7 @@ def broker(config: str, log_format: str, parent: int | None) -> None:
         # The import belongs here: see these two functions.
         from minikafka.tools.cli.foreground.broker_process import run_broker
 
-    run_broker(config, log_format, parent)
+    run_broker(config, log_format, parent, disk_faults)
 
 
 @contextmanager

@@ -12,16 +12,17 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvloop
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.coordination import LEADERS
+from minikafka.base.disk_faults import DiskFault
 from minikafka.base.encryption import Tls
 from minikafka.base.errors import (
     ClusterLost,
@@ -68,8 +69,12 @@ logger = logging.getLogger(__name__)
 RETRY_MS: Final = 200
 
 
-def run_broker(config_file: str, log_format: str, parent: int | None) -> None:
+def run_broker(
+    config_file: str, log_format: str, parent: int | None, disk_faults: str | None = None
+) -> None:
     """Run a broker until it is shut down. `parent`: pid of a process; the broker is killed when that process ends.
+
+    `disk_faults`: the file with the faults of its disk; None: its disk has none.
 
     Raises ConfigError, and the errors of `serve`.
     """
@@ -86,7 +91,7 @@ def run_broker(config_file: str, log_format: str, parent: int | None) -> None:
             log_verdicts(found.config)
         warn_about(found)
         with errors_name_file(file):
-            uvloop.run(serve(found.config, log))
+            uvloop.run(serve(found.config, log, _disk(disk_faults)))
 
 
 def warn_about(file: BrokerFile) -> None:
@@ -104,7 +109,25 @@ def warn_about(file: BrokerFile) -> None:
         logger.warning("/metrics is not served, because brokers connect to each other without TLS")
 
 
-async def serve(config: BrokerConfig, log: ServerLog) -> None:
+class _Disk(NamedTuple):
+    """The ports for the disk. `set_faults`: None if the disk has no faults."""
+
+    storage: DiskStorage
+    cleaners: CleanerProcesses
+    set_faults: Callable[[Sequence[DiskFault]], None] | None = None
+
+
+def _disk(faults_file: str | None) -> _Disk:
+    """Return the ports for the disk: with faults if a file keeps them, whose module is imported only then."""
+    if faults_file is None:
+        return _Disk(DiskStorage(), CleanerProcesses())
+    from minikafka.runtime.disk_faults import DiskFaults, FaultyCleaners, FaultyStorage
+
+    faults = DiskFaults(faults_file)
+    return _Disk(FaultyStorage(faults), FaultyCleaners(faults), faults.replace)
+
+
+async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
     Raises the errors of `create_broker` and `BrokerServer.start`, and MinikafkaError if a task crashed.
@@ -112,7 +135,7 @@ async def serve(config: BrokerConfig, log: ServerLog) -> None:
     loop = asyncio.get_running_loop()
     manager = ServiceManager()
     ended: asyncio.Future[bool] = loop.create_future()
-    broker = await start(config, lambda name, error: _end(ended, _failure(name, error)))
+    broker = await start(config, lambda name, error: _end(ended, _failure(name, error)), disk)
     relax_garbage_collector()
     for number, controlled in (
         (signal.SIGTERM, True),
@@ -169,10 +192,13 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
         ended.set_result(outcome)
 
 
-async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]) -> BrokerServer:
+async def start(
+    config: BrokerConfig, on_crash: Callable[[str, Exception], None], disk: _Disk | None = None
+) -> BrokerServer:
     """Create and start a broker with the real clock, disk and network, in its coordination mode."""
     check_tls([config])
-    clock, rng, storage, tasks = SystemClock(), SystemRng(), DiskStorage(), TaskRegistry(on_crash)
+    disk = disk or _disk(None)
+    clock, rng, storage, tasks = SystemClock(), SystemRng(), disk.storage, TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
     transport = _transport(asyncio.get_running_loop())
@@ -196,7 +222,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         transport,
         tasks,
         ThreadExecutor(),
-        CleanerProcesses(),
+        disk.cleaners,
         lambda cluster_id, tls: HttpControlPlane(
             secret,
             cluster_id,
@@ -209,6 +235,7 @@ async def start(config: BrokerConfig, on_crash: Callable[[str, Exception], None]
         ),
         descriptors,
         fetch_text,
+        disk.set_faults,
     )
     new_mode = _mode_class(config)
     mode = new_mode(config, clock, rng, storage, tasks, zookeeper, end_session)

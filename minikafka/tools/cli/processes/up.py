@@ -72,6 +72,11 @@ def _check_zookeeper(
     is_flag=True,
     help="Make certificates, users and ACLs, and print how clients connect. A cluster stays secure.",
 )
+@click.option(
+    "--faults",
+    is_flag=True,
+    help="Let `minikafka faults` harm disks and connections, until `minikafka down`.",
+)
 @json_option
 def up(
     config: str | None,
@@ -82,6 +87,7 @@ def up(
     coordination: str | None,
     zookeeper: str | None,
     secure: bool,
+    faults: bool,
 ) -> None:
     """Start a cluster, wait until every broker serves clients, and print the bootstrap servers.
 
@@ -100,6 +106,7 @@ def up(
         zookeeper=zookeeper,
         coordination=coordination,
         secure=secure,
+        faults=faults,
         attached=False,
     )
     before, failure = _running(wanted), zookeeper_failure(wanted)

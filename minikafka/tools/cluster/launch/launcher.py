@@ -405,6 +405,10 @@ class Launcher:
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self.request.owner is not None:
             arguments += ["--parent", str(self.request.owner.pid)]
+        if self.record.has_faults:
+            file = self.directory.disk_faults(broker.id)
+            file.parent.mkdir(exist_ok=True)
+            arguments += ["--disk-faults", str(file)]
         output = self.output(broker.id)
         self._written[broker.id] = output.stat().st_size if output.exists() else 0
         config = self.directory.broker_config(broker.id)

@@ -54,7 +54,8 @@ class LaunchRequest(NamedTuple):
     free ports. `zookeeper` None means the ZooKeeper of the existing
     cluster, or an embedded one for a new cluster. `listeners`: port of broker 1 by listener name, without PLAINTEXT,
     which the cluster has if `port` is given or no other listener is named; None if another source names the listeners.
-    `is_secure`: the cluster is to be secure; False keeps what it is.
+    `is_secure`: the cluster is to be secure; False keeps what it is. `has_faults`: brokers accept faults of their disks
+    and connections; while a process runs, the cluster keeps what it is.
     """
 
     brokers: int | None
@@ -66,6 +67,7 @@ class LaunchRequest(NamedTuple):
     coordination: str | None = None
     listeners: Mapping[str, int] | None = None
     is_secure: bool = False
+    has_faults: bool = False
 
 
 class LaunchPlan(NamedTuple):
@@ -188,8 +190,18 @@ class _Planner:
             configured=self._configured(),
             coordination=coordination_of(request, before),
             is_secure=self._is_secure,
+            has_faults=self._has_faults(),
         )
         return LaunchPlan(record, tuple(self._postponed.values()))
+
+    def _has_faults(self) -> bool:
+        """True if brokers are to accept faults, which running processes cannot begin or cease to do."""
+        wanted, before = self._request.has_faults, self._before
+        if before is None or not self._running.anything or wanted == before.has_faults:
+            return wanted
+        if wanted:
+            self._postponed["faults"] = "faults: takes effect after minikafka down and minikafka up"
+        return before.has_faults
 
     def _check_secure(self) -> None:
         """Raise ClusterError or ConfigError if the request does not fit a secure cluster, or cannot make one."""

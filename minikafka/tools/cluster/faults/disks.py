@@ -1,0 +1,142 @@
+"""Faults of disks: full log directories, and slow or failing fsyncs (`runtime/disk_faults.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from minikafka.base.disk_faults import FAILED_SYNC, FULL, SLOW_SYNC, DiskFault
+from minikafka.broker.rpc.disk_faults import DISK_FAULTS, encode_disk_faults
+from minikafka.runtime.disk_faults import read_faults, size_of, write_faults
+from minikafka.tools.cluster.directory import ClusterError
+from minikafka.tools.cluster.faults.fault import Fault, Hits
+from minikafka.tools.cluster.observation.observed import ObservedCluster
+from minikafka.tools.cluster.observation.state import STATE_TIMEOUT_MS
+from minikafka.tools.cluster.processes import is_paused
+
+OPERATIONS: Final = "operations"
+"""What a fault of a disk hits: operations that it has refused or delayed."""
+_MS_MAX: Final = 3_600_000
+_BYTES_MAX: Final = 2**60
+
+
+class DiskVerbs(ObservedCluster):
+    """The methods of LocalCluster that harm disks.
+
+    A fault lasts until it is healed, also if the broker is killed and started again.
+    """
+
+    async def fill_disk(
+        self, broker_id: int, log_dir: str | None = None, free_bytes: int = 0
+    ) -> Fault:
+        """Let the files of a broker's log directory (None: of each) grow by at most `free_bytes` more.
+
+        A write that does not fit fails with "No space left on device".
+        """
+        _check("free_bytes", free_bytes, _BYTES_MAX)
+        name = f"fill_disk {broker_id}"
+        return await self._harm_disk(name, broker_id, log_dir, FULL, free_bytes)
+
+    async def slow_sync(self, broker_id: int, ms: int, log_dir: str | None = None) -> Fault:
+        """Let each fsync in a broker's log directory (None: in each) take `ms` milliseconds longer."""
+        _check("ms", ms, _MS_MAX)
+        name = f"slow_sync {broker_id}"
+        return await self._harm_disk(name, broker_id, log_dir, SLOW_SYNC, ms)
+
+    async def fail_sync(self, broker_id: int, log_dir: str | None = None) -> Fault:
+        """Let each fsync in a broker's log directory (None: in each) fail with "Input/output error"."""
+        name = f"fail_sync {broker_id}"
+        return await self._harm_disk(name, broker_id, log_dir, FAILED_SYNC, 0)
+
+    async def heal_disk(self, broker_id: int) -> None:
+        """End all faults of a broker's disk. A log directory that went offline stays so until the broker restarts."""
+        await self._replace_disk_faults(broker_id, frozenset(), [], everything=True)
+
+    def disk_faults(self, broker_id: int) -> list[DiskFault]:
+        """Return the active faults of a broker's disk, with their counts."""
+        self.record.broker(broker_id)
+        return read_faults(self.directory.disk_faults(broker_id))
+
+    def check_faults(self) -> None:
+        """Raise ClusterError if the cluster was started without faults."""
+        if not self.record.has_faults:
+            text = "the cluster was started without faults: use LocalCluster(faults=True)"
+            raise ClusterError(text, "minikafka down, then minikafka up --faults")
+
+    async def _harm_disk(
+        self, name: str, broker_id: int, log_dir: str | None, kind: str, value: int
+    ) -> Fault:
+        directories = self._log_directories(broker_id, log_dir)
+        self.check_faults()
+        fault_id = f"{kind}-{self._rng.bytes(4).hex()}"
+        rows = [
+            DiskFault(fault_id, kind, path, value + (size_of(path) if kind == FULL else 0))
+            for path in directories
+        ]
+        await self._replace_disk_faults(broker_id, frozenset(), rows)
+
+        async def count() -> Hits:
+            return _hits(self.disk_faults(broker_id), fault_id) or fault.hits
+
+        async def heal() -> Hits:
+            former = await self._replace_disk_faults(broker_id, {fault_id}, [])
+            return _hits(former, fault_id) or fault.hits
+
+        fault = Fault(name, count=count, heal=heal, hits={OPERATIONS: 0})
+        return fault
+
+    def _log_directories(self, broker_id: int, wanted: str | None) -> list[str]:
+        self.record.broker(broker_id)
+        config = self.directory.broker_config(broker_id)
+        known = list(config.log_dirs) if config else []
+        if wanted is None:
+            return known
+        if str(wanted).rstrip("/") not in known:
+            names = ", ".join(known)
+            raise ClusterError(f"broker {broker_id} has no log directory {wanted}, but {names}")
+        return [str(wanted).rstrip("/")]
+
+    async def _replace_disk_faults(
+        self,
+        broker_id: int,
+        removed: frozenset[str] | set[str],
+        added: Sequence[DiskFault],
+        *,
+        everything: bool = False,
+    ) -> list[DiskFault]:
+        """Remove and add faults of a broker's disk. Return the former faults with their counts."""
+        async with self.directory.locked(self._clock):
+            former = self.disk_faults(broker_id)
+            kept = [] if everything else [fault for fault in former if fault.id not in removed]
+            if former or added:
+                await self._set_disk_faults(broker_id, [*kept, *added])
+            return former
+
+    async def _set_disk_faults(self, broker_id: int, faults: Sequence[DiskFault]) -> None:
+        process = self.process(broker_id)
+        if process is None:
+            write_faults(self.directory.disk_faults(broker_id), faults)
+            return
+        if is_paused(process):
+            hint = f"minikafka resume {broker_id} lets it continue"
+            raise ClusterError(
+                f"broker {broker_id} is paused (SIGSTOP): its disk is unchanged", hint
+            )
+        body = encode_disk_faults(faults)
+        answer = (await self.ask(DISK_FAULTS, body, STATE_TIMEOUT_MS, [broker_id]))[broker_id]
+        if not isinstance(answer, Exception):
+            return
+        if self.process(broker_id) is not None:
+            raise ClusterError(f"broker {broker_id} did not change its disk: {answer}")
+        write_faults(self.directory.disk_faults(broker_id), faults)
+
+
+def _hits(faults: Sequence[DiskFault], fault_id: str) -> Hits:
+    """Return what the fault has hit; an empty map if it is not active."""
+    found = [fault.hits for fault in faults if fault.id == fault_id]
+    return {OPERATIONS: sum(found)} if found else {}
+
+
+def _check(name: str, value: object, most: int) -> None:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ClusterError(f"{name} must be a whole number from 0 to {most}, got {value!r}")
