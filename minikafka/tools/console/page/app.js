@@ -2,7 +2,7 @@
 
 import { ApiError, events, get, hasToken } from "./lib/api.js";
 import { announce, el, fill, hashOf, set, write } from "./lib/dom.js";
-import { clock } from "./lib/format.js";
+import { clock, listed } from "./lib/format.js";
 import { startKeys } from "./lib/keys.js";
 import { Model } from "./lib/model.js";
 import { split } from "./lib/rows.js";
@@ -18,6 +18,7 @@ import { TransactionsView } from "./views/transactions.js";
 
 const VIEWS = [["cluster", "Cluster"], ["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"]];
 const FEED_KINDS = new Set(["event", "election", "isr", "broker", "group", "lost", "state-change"]);
+const QUIET_EVENTS = new Set(["RebalanceDue", "IsrChanged"]);
 const RETRY_MS = 2000;
 
 const byId = (id) => document.getElementById(id);
@@ -93,7 +94,17 @@ function receiveSnapshot(cluster) {
 }
 
 function receiveLine(line, id) {
-  if (FEED_KINDS.has(line.kind ?? "event")) model.addEvent({ ...line, key: id || `${line.broker}#${line.n}` });
+  if (FEED_KINDS.has(line.kind) && !QUIET_EVENTS.has(line.event)) {
+    model.addEvent({ key: id || `${line.broker}#${line.n}`, time: line.time, text: feedText(line) });
+  }
+}
+
+function feedText(line) {
+  const text = (line.text ?? "").replaceAll(" -> ", " → ");
+  if (line.kind === "isr") return `${line.topic}-${line.partition}: ISR ${listed(line.before)} → ${listed(line.isr)}${line.outcome === "ok" ? "" : ` (${line.outcome})`}`;
+  if (line.kind === "broker") return `broker ${line.broker}: ${text}`;
+  const names = line.partitions ?? [];
+  return names.length ? `${names.slice(0, 2).join(", ")}${names.length > 2 ? " …" : ""}: ${text}` : text;
 }
 
 async function disconnected(parameters) {

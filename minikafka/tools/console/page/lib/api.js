@@ -5,9 +5,9 @@ const TOKEN = new URLSearchParams(location.search).get("token") ?? "";
 /** An answer of the server that is an error: what is wrong, and what to do. */
 export class ApiError extends Error {
   constructor(status, body) {
-    super(body.error ?? `The console answered with status ${status}.`);
+    super(sentence(body.error ?? `The console answered with status ${status}`));
     this.status = status;
-    this.hint = body.hint ?? "";
+    this.hint = sentence(body.hint ?? "");
   }
 }
 
@@ -43,6 +43,11 @@ async function answerOf(request) {
   const body = await response.json().catch(() => ({}));
   if (!response.ok) throw new ApiError(response.status, body);
   return body;
+}
+
+/** Return a message of the server as a sentence: with a capital letter and a full stop. */
+export function sentence(text) {
+  return text && text[0].toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
 }
 
 export const segment = encodeURIComponent;

@@ -84,6 +84,7 @@ export class Model extends EventTarget {
   }
 
   addEvent(event) {
+    if (this.events.some(({ key }) => key === event.key)) return;  // sent again after a new connection
     this.events.push(event);
     if (this.events.length > EVENTS_MAX) this.events.splice(0, this.events.length - EVENTS_MAX);
     this.changed();

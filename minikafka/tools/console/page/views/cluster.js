@@ -134,10 +134,10 @@ export class ClusterView {
   }
 
   drawFeed() {
-    const events = this.model.events.filter((event) => event.summary || event.title || event.text).slice(-EVENTS_SHOWN).reverse();
+    const events = this.model.events.slice(-EVENTS_SHOWN).reverse();
     keyed(this.feed, events, (event) => event.key, (event) => el("li", {},
-      el("time", {}, clock(event.time, false)), el("span", {}, event.summary || event.text || event.title)));
-    if (!events.length) fill(this.feed, el("li", { class: "empty" }, "Nothing has happened since this page was opened."));
+      el("time", {}, clock(event.time, false)), el("span", {}, event.text)));
+    if (!events.length) fill(this.feed, el("li", { class: "empty" }, "The ledgers have no events yet."));
   }
 
   close() {

@@ -9,9 +9,11 @@ import { Timeline, lastBefore } from "./timeline.js";
 import { problemOf, whyPanel } from "./why.js";
 
 const SAMPLES_MAX = 1800;
+const HISTORY_EVERY = 5;  // answers; further when the leader or ISR has changed
 
 export class PartitionView {
   samples = [];
+  loads = 0;
   isTail = false;
 
   constructor(context, topic, partition) {
@@ -71,7 +73,11 @@ export class PartitionView {
 
   async load() {
     try {
-      const answer = await get(`api/partition/${segment(this.topic)}/${this.partition}`);
+      const isMoved = String(this.row?.slice(0, 5)) !== this.shownRow;
+      const withHistory = isMoved || this.loads % HISTORY_EVERY === 0;
+      this.loads += 1;
+      const answer = await get(`api/partition/${segment(this.topic)}/${this.partition}`, withHistory ? {} : { history: "no" });
+      this.shownRow = String(this.row?.slice(0, 5));
       this.receive(answer);
     } catch (error) {
       fill(this.problem, problemOf(error));
@@ -80,14 +86,12 @@ export class PartitionView {
 
   receive(answer) {
     const time = Date.now();
-    this.latest = answer;
     this.samples.push({ time_ms: time, replicas: answer.replicas });
     if (this.samples.length > SAMPLES_MAX) this.samples.shift();
     const known = new Set([...(this.row?.[REPLICAS] ?? []), ...answer.replicas.map((replica) => replica.broker)]);
     const end = this.model.isReplay ? answer.to_ms : Math.max(answer.to_ms ?? 0, time);
-    this.timeline.show({
-      chains: answer.ledger ?? [], states: answer.states ?? [], replicas: [...known], from: answer.from_ms, to: end,
-    });
+    const { ledger: chains = this.timeline.chains, states = this.timeline.states } = answer;
+    this.timeline.show({ chains, states, replicas: [...known], from: answer.from_ms, to: end });
     fill(this.problem, (answer.unseen ?? []).map((text) => problemOf({ message: text })));
     this.draw();
   }
