@@ -1,93 +1,253 @@
-"""A pytest plugin that adds the logs of every LocalCluster to the report of a failed test, and keeps these logs.
+"""The pytest plugin: a Kafka for tests, and a report of it when a test fails.
 
-The line `pytest_plugins = ["minikafka.pytest"]` in the uppermost `conftest.py` enables the plugin. The plugin is
-for clusters in fixtures: the exception of a failed test does not pass through the `with` block of a fixture.
+Fixtures: `minikafka_cluster` (one cluster per session and worker), `minikafka` (what one test needs of it) and
+`minikafka_private` (clusters for tests that destroy). pytest finds the plugin by its entry point. It imports only the
+standard library and pytest until a test uses a fixture or a LocalCluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pytest
 
-from minikafka.tools.cluster import ClusterError
-from minikafka.tools.cluster.directory import ClusterDirectory
-from minikafka.tools.cluster.lifecycle import started_clusters
+if TYPE_CHECKING:
+    from minikafka.testing.blocking import Minikafka
+    from minikafka.testing.report import Before
 
-LINES_MAX: Final = 200
-"""Maximum number of lines of one log in a report."""
+CONTROLLER: Final = "controller"
+LEADERS: Final = "leaders"
 _KEPT: Final = "minikafka_logs"
 """The attribute of a report that names the directories of the kept logs. pytest-xdist transfers such attributes."""
-_shown: Final = pytest.StashKey[dict[Path, int]]()
-"""By log file, the number of bytes at its start that no report of the current test needs to show."""
+_KEPT_DATA: Final = "minikafka_data"
+"""The key under which a worker of pytest-xdist reports the data directory that it has kept."""
+_session: Final[pytest.StashKey[Minikafka]] = pytest.StashKey()
+_kept: Final = pytest.StashKey[list[str]]()
+_before: Final[pytest.StashKey[Before]] = pytest.StashKey()
+
+
+# Options
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and an ini key for each."""
+    group = parser.getgroup("minikafka", "minikafka: a Kafka for tests")
+    group.addoption(
+        "--minikafka-brokers",
+        metavar="N",
+        help="brokers of the cluster that tests share (default: 3)",
+    )
+    group.addoption(
+        "--minikafka-coordination",
+        metavar="MODE",
+        help=f"its coordination mode, {CONTROLLER} (default) or {LEADERS}",
+    )
+    group.addoption(
+        "--minikafka-setting",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of its brokers, by Kafka's name; may be repeated",
+    )
+    group.addoption(
+        "--minikafka-keep",
+        action="store_true",
+        default=None,
+        help="keep its data after the tests, and print the command that starts it again",
+    )
+    group.addoption(
+        "--minikafka-external",
+        metavar="HOST:PORT",
+        help="run the tests against another Kafka; fault verbs skip the test",
+    )
+    parser.addini("minikafka_brokers", "as --minikafka-brokers", default="3")
+    parser.addini("minikafka_coordination", "as --minikafka-coordination", default=CONTROLLER)
+    parser.addini("minikafka_settings", "as --minikafka-setting, one per line", "linelist")
+    parser.addini("minikafka_keep", "as --minikafka-keep", "bool", default=False)
+    parser.addini("minikafka_external", "as --minikafka-external", default="")
+
+
+def _option(config: pytest.Config, name: str) -> Any:
+    """Return the value of an option, or else of its ini key."""
+    given = config.getoption(f"minikafka_{name}")
+    return config.getini(f"minikafka_{name}") if given is None else given
+
+
+def _settings(config: pytest.Config) -> dict[str, str]:
+    lines = [*config.getini("minikafka_settings"), *config.getoption("minikafka_setting")]
+    pairs = [line.partition("=") for line in lines]
+    for (key, equals, _), line in zip(pairs, lines, strict=True):
+        if not (key.strip() and equals):
+            raise pytest.UsageError(f"--minikafka-setting must be KEY=VALUE, not {line!r}")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse invalid options before any test runs."""
+    config.stash[_kept] = []
+    brokers, mode = _option(config, "brokers"), _option(config, "coordination")
+    if not (brokers.isdecimal() and int(brokers) > 0):
+        raise pytest.UsageError(f"--minikafka-brokers must be a number from 1, not {brokers!r}")
+    if mode not in (CONTROLLER, LEADERS):
+        words = f"--minikafka-coordination must be {CONTROLLER} or {LEADERS}"
+        raise pytest.UsageError(f"{words}, not {mode!r}")
+    for address in filter(None, _option(config, "external").split(",")):
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise pytest.UsageError(f"--minikafka-external must be HOST:PORT, not {address!r}")
+    _settings(config)
+
+
+# Fixtures
+
+
+@pytest.fixture(scope="session")
+def minikafka_cluster(request: pytest.FixtureRequest) -> Iterator[Minikafka]:
+    """The Kafka that all tests of this process share. Its topics live until the end of the run."""
+    from minikafka.testing.blocking import Minikafka
+
+    config = request.config
+    external = _option(config, "external")
+    with ExitStack() as stack:
+        kafka = Minikafka(
+            int(_option(config, "brokers")),
+            external=external,
+            label="session",
+            refuse=_skip,
+            config=_settings(config),
+            coordination=_option(config, "coordination"),
+            data=None if external or not _option(config, "keep") else _kept_directory(config),
+        )
+        stack.enter_context(_sentences())
+        stack.enter_context(kafka)
+        config.stash[_session] = kafka
+        yield kafka
+        del config.stash[_session]
+
+
+@pytest.fixture
+def minikafka(minikafka_cluster: Minikafka, request: pytest.FixtureRequest) -> Iterator[Minikafka]:
+    """The shared Kafka for one test: names of its own, and topics that are deleted after the test."""
+    with _sentences():
+        minikafka_cluster.repair()  # a test may have harmed it without this fixture
+    mine = minikafka_cluster.for_test(request.node.name)
+    yield mine
+    mine.end_test()
+
+
+@pytest.fixture
+def minikafka_private(request: pytest.FixtureRequest) -> Iterator[Callable[..., Minikafka]]:
+    """A function that starts a cluster of its own for a test that destroys it. Its arguments are LocalCluster's."""
+    from minikafka.testing.blocking import Minikafka
+
+    external = _option(request.config, "external")
+    if external:
+        _skip(f"minikafka_private starts a cluster of minikafka; the tests run against {external}")
+    with ExitStack() as stack:
+
+        def start(*args: Any, **kwargs: Any) -> Any:
+            kafka = Minikafka(*args, label=request.node.name, refuse=_skip, **kwargs)
+            return kafka.opened(stack)
+
+        yield start
+
+
+def _kept_directory(config: pytest.Config) -> str:
+    config.stash[_kept].append(tempfile.mkdtemp(prefix="minikafka-kept-"))
+    return config.stash[_kept][0]
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Fail with the text of an expected error, without a traceback through the plugin."""
+    from minikafka.base.errors import MinikafkaError
+
+    try:
+        yield
+    except MinikafkaError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        text = "\n".join([f"{error}{hint}", *getattr(error, "__notes__", ())])
+        pytest.fail(text, pytrace=False)
+
+
+def _skip(reason: str) -> NoReturn:
+    pytest.skip(reason)
+
+
+# After a test
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Repair the shared cluster if the test has harmed it."""
+    yield
+    kafka = item.config.stash.get(_session, None)
+    if kafka is not None:
+        with _sentences():
+            kafka.repair()
+
+
+# Reports
+
+
+def _uses_clusters() -> bool:
+    """True if something in this process has imported LocalCluster."""
+    return "minikafka.tools.cluster.lifecycle" in sys.modules
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Store the sizes of the logs before a test and the setup of its fixtures."""
-    item.stash[_shown] = {
-        file: file.stat().st_size
-        for cluster in started_clusters()
-        for file in _log_files(cluster.directory).values()
-    }
+    """Note where the logs end before a test and the setup of its fixtures."""
+    if _uses_clusters():
+        from minikafka.testing.report import Before
+
+        item.stash[_before] = Before.now()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add a section for each log to the report if the test has failed."""
+    """Add what the clusters did to the report of a failed test, and keep their logs."""
     report = yield
-    if report.failed:
-        clusters = started_clusters()
-        for cluster in clusters:
-            cluster.keep_logs()
-            report.sections.extend(_sections(cluster.directory, item.stash[_shown]))
-        setattr(report, _KEPT, [str(cluster.directory.logs) for cluster in clusters])
+    if report.failed and _uses_clusters():
+        from minikafka.testing.report import Before, sections_of
+
+        before = item.stash.setdefault(_before, Before(int(call.start * 1000)))
+        mine = getattr(item, "funcargs", {}).get("minikafka")
+        sections, logs = sections_of(before, mine)
+        report.sections.extend(sections)
+        setattr(report, _KEPT, logs)
     return report
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the directories of the kept logs."""
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the directories of the kept logs and data."""
     reports = [r for kind in ("failed", "error") for r in terminalreporter.stats.get(kind, ())]
     for path in dict.fromkeys(path for report in reports for path in getattr(report, _KEPT, ())):
         terminalreporter.write_line(
             f"minikafka: the logs of the failed tests' cluster are in {path}"
         )
+    for path in config.stash[_kept]:
+        terminalreporter.write_line(
+            f"minikafka: the cluster's data is kept; minikafka up --data {path} starts it again"
+        )
 
 
-def _log_files(directory: ClusterDirectory) -> dict[str, Path]:
-    """Return the log files that exist, by the name of the process."""
-    with suppress(ClusterError):  # an error here would end the whole run
-        files = {f"broker {id_}": f"broker-{id_}" for id_ in directory.logged_brokers()}
-        found = {
-            name: directory.logs / f"{file}.log"
-            for name, file in {**files, "ZooKeeper": "zookeeper"}.items()
-        }
-        return {name: file for name, file in found.items() if file.is_file()}
-    return {}
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the kept directories from a worker of pytest-xdist to the process that prints them."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_KEPT_DATA] = session.config.stash[_kept]
 
 
-def _sections(directory: ClusterDirectory, shown: dict[Path, int]) -> Iterator[tuple[str, str]]:
-    """Yield a title and the new lines of each log, and add these lines to `shown`.
-
-    Broker logs without new lines are included.
-    """
-    for name, file in _log_files(directory).items():
-        with file.open("rb") as log:
-            log.seek(shown.get(file, 0))
-            written = log.read()
-        shown[file] = shown.get(file, 0) + len(written)
-        lines = written.decode(errors="replace").splitlines()
-        if lines or name != "ZooKeeper":  # ZooKeeper prints only errors
-            yield f"log of {name} during the test ({file})", _text(lines)
-
-
-def _text(lines: list[str]) -> str:
-    if not lines:
-        return "no new lines"
-    more = len(lines) - LINES_MAX
-    return "\n".join([f"… {more} more lines", *lines[-LINES_MAX:]] if more > 0 else lines)
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Receive what a worker of pytest-xdist has kept."""
+    node.config.stash[_kept].extend(getattr(node, "workeroutput", {}).get(_KEPT_DATA, ()))

@@ -186,6 +186,7 @@ def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
 
 LOCAL_IMPORTS = {
     "minikafka/__init__.py": (1, "`import minikafka` in a worker of Spark loads no cluster"),
+    "minikafka/pytest.py": (5, "pytest loads the plugin in every run"),
     "minikafka/runtime/transport.py": (
         1,
         "only encrypted connections need cryptography, which takes 30 ms",
@@ -197,6 +198,7 @@ LOCAL_IMPORTS = {
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
     "minikafka/spark/workers.py": (4, "the function is sent to workers by its code alone"),
+    "minikafka/testing/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/tools/cli/foreground/broker.py": (1, "aiohttp and aiokafka are imported in part"),
     "minikafka/tools/cli/foreground/broker_process.py": (
         3,

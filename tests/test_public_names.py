@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from minikafka import LocalCluster
 from minikafka.base.config.broker import BrokerConfig
 from minikafka.base.config.cluster import ClusterConfig
 from minikafka.base.config.topic import TopicConfig
+from minikafka.testing import Minikafka
 
 ROOT = Path(__file__).parent.parent
 FOR_CONTRIBUTORS = {"architecture.md", "contributing.md", "extending.md"}
@@ -21,6 +23,8 @@ GENERATED = {"configuration.md", "conformance.md"}
 KEYS = {**BrokerConfig.keys(), **ClusterConfig.keys(), **TopicConfig.keys()}
 NO_PATHS = re.compile(r"minikafka\.(errors\.[\w.]+|fish)$")
 """Headers of records and the name of a file."""
+OF_FIXTURE = {f"minikafka.{name}" for kit in (Minikafka, LocalCluster) for name in dir(kit)}
+"""Methods of the fixture `minikafka`, which has the name of the package."""
 PATH = re.compile(r"\bminikafka(?:\.\w+)+(?![\w/-])")
 IMPORT = re.compile(r"\bfrom (minikafka[\w.]*) import (\([^)]*\)|[\w, ]+)")
 
@@ -40,7 +44,7 @@ def paths_of(page: Path) -> set[str]:
         for module, names in IMPORT.findall(text)
         for name in re.findall(r"\w+", names)
     }
-    named = {path for path in PATH.findall(text) if not NO_PATHS.match(path)}
+    named = {path for path in PATH.findall(text) if not NO_PATHS.match(path)} - OF_FIXTURE
     modules = {module for module, _ in IMPORT.findall(text)}
     return shown | (named - modules - KEYS.keys())
 
@@ -98,6 +102,8 @@ def test_public_names_are_these():
         "minikafka.spark.progress.OffsetsBehindListener",
         "minikafka.spark.register",
         "minikafka.spark.session.session",
+        "minikafka.testing.AsyncMinikafka",
+        "minikafka.testing.Minikafka",
     ]
 
 
@@ -145,6 +151,7 @@ def test_every_path_that_a_page_shows_can_be_imported():
         ("# from minikafka.a import B, C", {"minikafka.a.B", "minikafka.a.C"}),
         ("`minikafka.coordination`, `minikafka.errors.topic`, `minikafka/a.py`", set()),
         ("from minikafka import register; register(x)", {"minikafka.register"}),
+        ("minikafka.kill(1); minikafka.topic()", set()),
     ],
 )
 def test_paths_are_found_in_the_text_of_a_page(tmp_path: Path, text: str, paths: set[str]):

@@ -1,0 +1,184 @@
+"""The object that tests get: each method blocks, or in a coroutine returns a coroutine to await."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
+
+from minikafka.testing.background import BackgroundLoop
+from minikafka.testing.kit import AsyncMinikafka
+from minikafka.testing.server import Server
+from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.local import BlockingCluster
+
+if TYPE_CHECKING:
+    _Verbs = BlockingCluster
+else:
+    _Verbs = object
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncMinikafka, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Minikafka, P], T]:
+    """Return the method of Minikafka that runs this method of AsyncMinikafka."""
+
+    @wraps(method)
+    def call(self: Minikafka, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        return self._loop.run(method(self._kit, *args, **kwargs))
+
+    return call
+
+
+class Minikafka(_Verbs):
+    """A Kafka with what tests need: `with Minikafka(brokers=1) as kafka`, or `async with`.
+
+    The arguments are those of LocalCluster. `external`: host:port of another Kafka, which has no fault verbs, in the
+    place of these arguments. `label`: the beginning of names of topics, groups and transactional ids. `refuse`: called
+    with a text when a test uses a fault verb of another Kafka; None: raise ClusterError.
+
+    In a coroutine, each method returns a coroutine to await; elsewhere it blocks. Besides the methods here, it has
+    those of LocalCluster. Methods raise ClusterError and KafkaError.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        external: str = "",
+        label: str = "minikafka",
+        refuse: Callable[[str], NoReturn] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._new_cluster: Callable[[], LocalCluster] = lambda: LocalCluster(*args, **kwargs)
+        self._external = external
+        self._refuse = refuse
+        self._label = label
+
+    def __enter__(self) -> Minikafka:
+        self._loop = BackgroundLoop()
+        try:
+            self._loop.wait(self._start())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    async def __aenter__(self) -> AsyncMinikafka:
+        self._loop = BackgroundLoop()
+        try:
+            await self._loop.awaited(self._start())
+        except BaseException:
+            self._loop.close()
+            raise
+        return cast("AsyncMinikafka", self)  # its methods return coroutines here
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._loop.wait(self._end(error))
+        self._loop.close()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._loop.awaited(self._end(error))
+        self._loop.close()
+
+    async def _start(self) -> None:
+        cluster = None if self._external else self._new_cluster()
+        if cluster is not None:
+            await cluster.__aenter__()
+        bootstrap = self._external if cluster is None else cluster.bootstrap
+        self._server = Server(cluster, bootstrap, self._refuse)
+        self._twin = None if cluster is None else BlockingCluster(cluster)
+        self._kit = AsyncMinikafka(self._server, self._label)
+        if cluster is None:
+            await self._server.client().describe_cluster()  # raises KafkaError if nobody answers
+        self._server.settle()
+
+    async def _end(self, error: BaseException | None) -> None:
+        await self._server.close()
+        if self._server.cluster is not None:
+            await self._server.cluster.__aexit__(type(error) if error else None, error, None)
+
+    def opened(self, stack: ExitStack) -> Any:
+        """Enter this object into `stack` and return it; in a coroutine, return a coroutine that does this."""
+        if asyncio._get_running_loop() is None:
+            return stack.enter_context(self)
+
+        async def entered() -> AsyncMinikafka:
+            kafka = await self.__aenter__()
+            stack.push(self.__exit__)
+            return kafka
+
+        return entered()
+
+    # Tests that share it
+
+    def for_test(self, label: str) -> Minikafka:
+        """Return an object for one test, with topics and names of its own, on the same Kafka."""
+        shared = Minikafka(label=label)
+        shared._loop, shared._server, shared._twin = self._loop, self._server, self._twin
+        shared._kit = AsyncMinikafka(self._server, label)
+        return shared
+
+    def end_test(self) -> None:
+        """Delete the topics of the test in the background."""
+        if self._kit.topics:
+            self._loop.begin(self._server.delete_later(self._kit.topics))
+
+    def repair(self) -> None:
+        """Start, resume and heal what a test has harmed; wait until all replicas are in sync. Raises ClusterError."""
+        if not self._server.is_whole:
+            self._loop.wait(self._server.repair())
+
+    # What needs no waiting
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(BlockingCluster, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._server.verbs(name)
+        return getattr(self._twin, name)
+
+    @property
+    def bootstrap(self) -> str:
+        """The bootstrap servers: host:port of every broker, up or down."""
+        return self._server.bootstrap
+
+    @property
+    def topics(self) -> list[str]:
+        """The names of the topics that `topic` has created."""
+        return self._kit.topics
+
+    @property
+    def groups(self) -> list[str]:
+        """The names that `group` has returned."""
+        return self._kit.groups
+
+    def group(self, name: str = "") -> str:
+        """Return the name of a consumer group that no other test uses. `name`: how it begins."""
+        return self._kit.group(name)
+
+    def transactional_id(self, name: str = "") -> str:
+        """Return a transactional id that no other test uses. `name`: how it begins."""
+        return self._kit.transactional_id(name)
+
+    topic = _blocking(AsyncMinikafka.topic)
+    produce = _blocking(AsyncMinikafka.produce)
+    records = _blocking(AsyncMinikafka.records)
+    leader = _blocking(AsyncMinikafka.leader)
+    wait_for_group = _blocking(AsyncMinikafka.wait_for_group)
+    wait_for_lag = _blocking(AsyncMinikafka.wait_for_lag)

@@ -1,0 +1,174 @@
+"""The report of a failed test: its topics, what is wrong with the cluster, what happened, and the ends of the logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.model import TopicPartition
+from minikafka.broker.ledger.reader import read_all
+from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.testing.background import BackgroundLoop
+from minikafka.tools.cluster import ClusterError, LocalCluster
+from minikafka.tools.cluster.directory import ClusterDirectory
+from minikafka.tools.cluster.lifecycle import started_clusters
+from minikafka.tools.explain.finding import Finding
+from minikafka.tools.explain.gather import LocalSources, gather
+from minikafka.tools.explain.trace import describe
+from minikafka.tools.explain.why import explain
+
+if TYPE_CHECKING:
+    from minikafka.testing.blocking import Minikafka
+
+LINES_MAX: Final = 200
+"""Maximum number of lines of one log in a report."""
+EVENTS_MAX: Final = 60
+"""Maximum number of lines of the ledgers in a report."""
+EXPLAINED_MAX: Final = 5
+"""Maximum number of partitions that are explained."""
+EXPLAIN_SECONDS: Final = 10
+"""Maximum time for an explanation of a cluster that does not answer."""
+Section = tuple[str, str]
+
+
+@dataclass
+class Before:
+    """The moment before a test. `shown`: by log file, the bytes at its start that no report needs to show."""
+
+    wall_ms: int
+    shown: dict[Path, int] = field(default_factory=dict)
+
+    @classmethod
+    def now(cls) -> Before:
+        """Return this moment."""
+        sizes = {
+            file: file.stat().st_size
+            for cluster in started_clusters()
+            for file in _log_files(cluster.directory).values()
+        }
+        return cls(SystemClock().wall_ms(), sizes)
+
+
+def sections_of(before: Before, mine: Minikafka | None) -> tuple[list[Section], list[str]]:
+    """Return sections with what the clusters of this process did since `before`, and the directories of kept logs.
+
+    `mine`: what the test used of the shared cluster.
+    """
+    clusters = [one for one in started_clusters() if isinstance(one, LocalCluster)]
+    topics = [] if mine is None else mine.topics
+    found: list[Section] = []
+    if mine is not None and (topics or mine.groups):
+        found.append(("names of the test", _names(topics, mine.groups)))
+    loop = BackgroundLoop()  # the hook may run in a thread with an event loop
+    for cluster in clusters:
+        cluster.keep_logs()
+        with suppress(
+            MinikafkaError, OSError, TimeoutError
+        ):  # an error here would end the whole run
+            found += loop.wait(_explained(cluster, topics, before.wall_ms))
+        found += _logs(cluster.directory, before.shown)
+    loop.close()
+    return found, [str(cluster.directory.logs) for cluster in clusters]
+
+
+def _names(topics: list[str], groups: list[str]) -> str:
+    rows = [f"topics: {', '.join(topics)}"] if topics else []
+    return "\n".join([*rows, *([f"groups: {', '.join(groups)}"] if groups else [])])
+
+
+async def _explained(cluster: LocalCluster, topics: list[str], since_ms: int) -> list[Section]:
+    """Return a section with what is wrong, and one with what the ledgers say about the time of the test."""
+    if cluster.directory.read() is None:
+        return []
+    sources = LocalSources(cluster, SystemClock(), SystemRng())
+    lines: list[str] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXPLAIN_SECONDS):
+            lines += [cause.sentence for cause in await sources.causes()]
+            for tp in await _unwell(cluster, topics):
+                evidence = await gather(sources, tp)
+                lines.append(evidence.headline())
+                for finding in explain(evidence):
+                    lines += _indented(finding, 1)
+    wrong = ("what is wrong with the cluster", "\n".join(dict.fromkeys(lines)) or "nothing")
+    return [wrong, ("what happened during the test", "\n".join(_events(cluster, topics, since_ms)))]
+
+
+async def _unwell(cluster: LocalCluster, topics: list[str]) -> list[TopicPartition]:
+    """Return partitions of these topics without a leader or with a replica outside the ISR."""
+    views = (await cluster.state()).partitions.items()
+    return [
+        tp
+        for tp, view in views
+        if tp.topic in topics and not (view.is_available and set(view.isr) == set(view.replicas))
+    ][:EXPLAINED_MAX]
+
+
+def _indented(finding: Finding, depth: int) -> Iterator[str]:
+    yield f"{'  ' * depth}- {finding.text}"
+    for reason in finding.because:
+        yield from _indented(reason, depth + 1)
+
+
+def _events(cluster: LocalCluster, topics: list[str], since_ms: int) -> Iterator[str]:
+    """Yield the ledger's lines since this time about the brokers and these topics."""
+    ledgers = [cluster.directory.broker_ledger(broker.id) for broker in cluster.record.brokers]
+    lines = [
+        line for line in read_all(ledgers) if line["time"] >= since_ms and _concerns(line, topics)
+    ]
+    more = len(lines) - EVENTS_MAX
+    if not lines:
+        yield "the ledgers have no line"
+    if more > 0:
+        yield f"… {more} earlier lines"
+    for line in lines[-EVENTS_MAX:]:
+        time = datetime.fromtimestamp(line["time"] / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+        yield f"{time}  {line['broker']}#{line['n']:<6} {line['kind']:<9} {describe(line)}"
+
+
+def _concerns(line: dict[str, Any], topics: list[str]) -> bool:
+    text = str(line)
+    return not topics or any(topic in text for topic in topics)
+
+
+# Logs
+
+
+def _log_files(directory: ClusterDirectory) -> dict[str, Path]:
+    """Return the log files that exist, by the name of the process."""
+    with suppress(ClusterError):  # an error here would end the whole run
+        files = {f"broker {id_}": f"broker-{id_}" for id_ in directory.logged_brokers()}
+        found = {
+            name: directory.logs / f"{file}.log"
+            for name, file in {**files, "ZooKeeper": "zookeeper"}.items()
+        }
+        return {name: file for name, file in found.items() if file.is_file()}
+    return {}
+
+
+def _logs(directory: ClusterDirectory, shown: dict[Path, int]) -> Iterator[Section]:
+    """Yield a title and the new lines of each log, and add these lines to `shown`.
+
+    Broker logs without new lines are included.
+    """
+    for name, file in _log_files(directory).items():
+        with file.open("rb") as log:
+            log.seek(shown.get(file, 0))
+            written = log.read()
+        shown[file] = shown.get(file, 0) + len(written)
+        lines = written.decode(errors="replace").splitlines()
+        if lines or name != "ZooKeeper":  # ZooKeeper prints only errors
+            yield f"log of {name} during the test ({file})", _text(lines)
+
+
+def _text(lines: list[str]) -> str:
+    if not lines:
+        return "no new lines"
+    more = len(lines) - LINES_MAX
+    return "\n".join([f"… {more} more lines", *lines[-LINES_MAX:]] if more > 0 else lines)
