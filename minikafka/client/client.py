@@ -129,7 +129,7 @@ class Client:
         self._network = Network(connector, self._clock, client_id)
         # Fetches have their own connections: a fetch that waits for records delays later requests on its connection.
         self._fetch_network = Network(connector, self._clock, client_id)
-        self._metadata = Metadata(self._network, parse_bootstrap(bootstrap))
+        self._metadata = Metadata(self._network, parse_bootstrap(bootstrap), request_timeout_ms)
         self._retries = Retries(self._clock, self._metadata, delivery_timeout_ms)
         self.admin = Admin(
             self._network, self._metadata, self._clock, request_timeout_ms, api_timeout_ms

@@ -74,8 +74,14 @@ class NoBrokerAnswers(ConnectionError):
 class Metadata:
     """The cached metadata of the cluster and of the topics that were looked up."""
 
-    def __init__(self, network: Network, bootstrap: Sequence[Address]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        bootstrap: Sequence[Address],
+        request_timeout_ms: int = REFRESH_TIMEOUT_MS,
+    ) -> None:
         self._network = network
+        self._timeout_ms = min(request_timeout_ms, REFRESH_TIMEOUT_MS)
         self._bootstrap = bootstrap
         self._known: KnownCluster[PartitionInfo] = KnownCluster()
         self._topics: dict[str, TopicInfo] = {}
@@ -193,7 +199,7 @@ class Metadata:
         candidates = self._candidates()
         for address in candidates:
             try:
-                return await self._network.call(address, METADATA, REFRESH_TIMEOUT_MS, body)
+                return await self._network.call(address, METADATA, self._timeout_ms, body)
             except OSError as error:
                 failure = error
                 is_reachable = is_reachable or not isinstance(error, AddressUnreachable)

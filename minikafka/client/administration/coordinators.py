@@ -100,6 +100,29 @@ class Coordinators:
 
         return await self._retries(attempt)
 
+    async def call_those_that_answer(self, api: int, body: Any) -> list[tuple[Node, Any]]:
+        """Send a request to every broker once; return the brokers that answer without an error, with their responses.
+
+        Raises KafkaError if no broker sends its metadata, and the broker's error if all refuse the request.
+        """
+        cluster, _ = await self._retries(lambda: self._metadata.describe(()))
+        nodes = list(cluster.brokers.values())
+        answers = await asyncio.gather(
+            *(self._ask(node, api, body) for node in nodes), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, OSError):
+                raise answer
+        found = [
+            (node, answer, error_code(answer.error_code))
+            for node, answer in zip(nodes, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        ]
+        codes = [code for _, _, code in found]
+        if codes and ErrorCode.NONE not in codes:
+            raise AnsweredError(codes[0], f"list of {self._kind.noun}s")
+        return [(node, answer) for node, answer, code in found if code is ErrorCode.NONE]
+
     async def _ask(self, node: Node, api: int, body: Any) -> Any:
         address = Address(node.host, node.port)
         return await self._network.call(address, api, self._timeout_ms, body)

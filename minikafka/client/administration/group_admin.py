@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from minikafka.base.arguments import several
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.meanings import AnsweredError
-from minikafka.base.model import Node, TopicPartition
+from minikafka.base.model import BrokerId, Node, TopicPartition
 from minikafka.client.administration.coordinators import (
     GROUP,
     MOVED,
@@ -94,12 +94,13 @@ class GroupAdmin:
         """
         body = request(versions.LIST_GROUPS, states_filter=several(str, states))
         answers = await self._coordinators.call_every_broker(versions.LIST_GROUPS, body)
-        found = {
-            GroupListing(group.group_id, group.protocol_type, group.group_state)
-            for _, answer in answers
-            for group in answer.groups
-        }
-        return sorted(g for g in found if g.protocol_type in (PROTOCOL_TYPE, ""))
+        return sorted({group for _, answer in answers for group in _listings(answer)})
+
+    async def list_by_coordinator(self) -> dict[BrokerId, list[GroupListing]]:
+        """Return the groups by the broker that coordinates them. Brokers that do not answer are left out."""
+        body = request(versions.LIST_GROUPS, states_filter=[])
+        answers = await self._coordinators.call_those_that_answer(versions.LIST_GROUPS, body)
+        return {node.id: _listings(answer) for node, answer in answers}
 
     async def describe(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and the members of these groups. Raises KafkaError."""
@@ -206,6 +207,15 @@ class GroupAdmin:
                 raise
 
         return await self._retries(again, f"the coordinator of group {group}")
+
+
+def _listings(answer: Any) -> list[GroupListing]:
+    """Return the groups of consumers in a ListGroups response."""
+    found = (
+        GroupListing(group.group_id, group.protocol_type, group.group_state)
+        for group in answer.groups
+    )
+    return sorted(group for group in found if group.protocol_type in (PROTOCOL_TYPE, ""))
 
 
 def _description(group: Any, node: Node) -> GroupDescription:

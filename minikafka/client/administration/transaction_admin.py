@@ -112,16 +112,18 @@ class TransactionAdmin:
             duration_filter=min_duration_ms,
         )
         answers = await self._coordinators.call_every_broker(versions.LIST_TRANSACTIONS, body)
-        return sorted(
-            TransactionListing(
-                state.transactional_id,
-                node.id,
-                int(state.producer_id),
-                state.transaction_state,
-            )
-            for node, answer in answers
-            for state in answer.transaction_states
+        return _listings(answers)
+
+    async def list_those_that_answer(self, states: Iterable[str]) -> list[TransactionListing]:
+        """Return the transactional ids in these states, without those of brokers that do not answer."""
+        body = request(
+            versions.LIST_TRANSACTIONS,
+            state_filters=several(str, states),
+            producer_id_filters=[],
+            duration_filter=-1,
         )
+        api = versions.LIST_TRANSACTIONS
+        return _listings(await self._coordinators.call_those_that_answer(api, body))
 
     async def describe(
         self, transactional_ids: Iterable[str]
@@ -263,6 +265,20 @@ class TransactionAdmin:
             return await self._retries(attempt, f"the leader of {tp}", tp)
         except KafkaError as error:
             return Outcome(error.code, error.reason)
+
+
+def _listings(answers: Iterable[tuple[Node, Any]]) -> list[TransactionListing]:
+    """Return the transactional ids in ListTransactions responses, sorted by name."""
+    return sorted(
+        TransactionListing(
+            state.transactional_id,
+            node.id,
+            int(state.producer_id),
+            state.transaction_state,
+        )
+        for node, answer in answers
+        for state in answer.transaction_states
+    )
 
 
 def _check(answer: Any, tp: TopicPartition) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +20,8 @@ REQUEST_MS: Final = 1_500
 """Time for one broker to answer a client's request; then another one is tried."""
 API_MS: Final = 4_000
 """Time for a view to read what it shows."""
+ACTIONS_KEPT: Final = 200
+ACTIONS_AT_ONCE: Final = 4
 _INT_MAX: Final = 2**63 - 1
 
 
@@ -51,6 +56,10 @@ class Console:
         self.observed = observed
         self.clock = clock
         self.watch = ClusterWatch(observed, clock)
+        self.actions: deque[dict[str, Any]] = deque(maxlen=ACTIONS_KEPT)
+        """The last actions, the oldest first."""
+        self.running = asyncio.Semaphore(ACTIONS_AT_ONCE)
+        """Limits the number of commands that run at the same time."""
         self._client: Client | None = None
 
     @property
@@ -67,6 +76,10 @@ class Console:
                 api_timeout_ms=API_MS,
             )
         return self._client
+
+    def command(self, *words: str) -> str:
+        """Return the command line of a command that connects to brokers, for people."""
+        return shlex.join(["minikafka", *self.observed.options.command(*words)])
 
     async def close(self) -> None:
         """End the observation, and close all connections."""

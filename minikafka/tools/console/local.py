@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from minikafka.base.errors import ErrorCode, KafkaError
@@ -19,7 +18,14 @@ from minikafka.tools.cluster.observation.state import control_plane_of
 from minikafka.tools.cluster.processes import is_paused
 from minikafka.tools.cluster.running import RunningProcesses
 from minikafka.tools.console.ledger_files import LedgerFiles
-from minikafka.tools.console.members import ASK_MS, DOWN, PAUSED, RUNNING, BrokerMember
+from minikafka.tools.console.members import (
+    ASK_MS,
+    DOWN,
+    PAUSED,
+    RUNNING,
+    BrokerMember,
+    CommandOptions,
+)
 from minikafka.tools.explain.gather import LocalSources, Sources
 
 if TYPE_CHECKING:
@@ -32,8 +38,8 @@ class LocalBrokers:
     def __init__(
         self, found: LocalCluster, access: BrokerAccess, user: str | None, clock: Clock, rng: Rng
     ) -> None:
-        self.data: str | None = str(found.directory.path)
-        self.where = f" --data {quote(self.data)}"
+        data = ("--data", str(found.directory.path))
+        self.options = CommandOptions((), data, data)
         self.user = user
         self._found = found
         self._access = access
@@ -90,7 +96,7 @@ class LocalBrokers:
     @asynccontextmanager
     async def sources(self) -> AsyncIterator[Sources]:
         """Yield the sources of `minikafka why --data`, which read the ledgers in a thread."""
-        yield _ThreadedSources(self._found, self._clock, self._rng, self.where)
+        yield _ThreadedSources(self._found, self._clock, self._rng, self.options.where)
 
     async def ledger_lines(self) -> list[dict[str, Any]]:
         """Read the ledger files of all brokers, in a thread."""

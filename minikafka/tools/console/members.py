@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final, Protocol
 
 from minikafka.tools.cluster.observation.access import BrokerAccess
@@ -33,13 +34,34 @@ class BrokerMember:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """How the commands that the console runs name its cluster.
+
+    `before`: options in front of the command. `client`: options of commands that connect to brokers. `machine`: options
+    of commands that work on processes of this machine, None if the cluster is elsewhere.
+    """
+
+    before: tuple[str, ...]
+    client: tuple[str, ...]
+    machine: tuple[str, ...] | None
+
+    @property
+    def where(self) -> str:
+        """The options of commands that connect to brokers as text, with a space in front; "" if there are none."""
+        return "".join(f" {word}" for word in map(quote, self.client))
+
+    def command(self, *words: str, on_machine: bool = False) -> list[str]:
+        """Return the words of a command, without `minikafka`."""
+        options = (self.machine or ()) if on_machine else self.client
+        return [*self.before, *words, *options]
+
+
 class ObservedBrokers(Protocol):
     """The cluster that the console observes. Methods raise OSError and MinikafkaError."""
 
-    where: str
-    """The options that name the cluster in commands of clients, with a space in front."""
-    data: str | None
-    """The data directory of the cluster, whose processes the console can start and end; None: it is elsewhere."""
+    options: CommandOptions
+    """How commands name the cluster."""
     user: str | None
     """The user as whom the console acts; None without security."""
 

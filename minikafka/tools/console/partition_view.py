@@ -160,8 +160,7 @@ async def why_partition(console: Console, asked: Asked) -> dict[str, Any]:
             raise unknown(f"partition {tp}")
         found, unseen = explain(evidence, None), await sources.unseen()
     lines = explanation(evidence.headline(), found, f"nothing is wrong with {tp}", unseen)
-    command = f"minikafka why {tp}{console.observed.where}"
-    return {**lines, "command": command}
+    return {**lines, "command": console.command("why", str(tp))}
 
 
 def explanation(

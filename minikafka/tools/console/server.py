@@ -24,16 +24,21 @@ from minikafka.tools.console.access import (
     check_origin,
     check_token,
 )
+from minikafka.tools.console.actions import RUN_S, list_actions, list_runs, plan_action, run_action
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import RequestRefused, status_of, unknown
+from minikafka.tools.console.groups_view import list_groups, show_group, why_group
 from minikafka.tools.console.partition_view import show_partition, why_partition
-from minikafka.tools.console.stream import EventStream, resume, send_changes
+from minikafka.tools.console.records_view import show_records, tail
+from minikafka.tools.console.stream import EventStream, resume, send_changes, send_tail
+from minikafka.tools.console.topics_view import list_topics, show_configs
+from minikafka.tools.console.transactions_view import list_transactions, why_transaction
 from minikafka.tools.console.watch import Viewer
 
 logger = logging.getLogger(__name__)
 
 PAGE: Final = Path(__file__).with_name("page")
-VIEWERS_MAX: Final = 32
+STREAMS_MAX: Final = 64
 BODY_BYTES: Final = 1024 * 1024
 LIMIT_S: Final = 12
 """Time for a view. Each question in it has a shorter limit of its own."""
@@ -70,6 +75,18 @@ _PARTITION: Final = r"{topic}/{partition}"
 ROUTES: Final = (
     Route("GET", f"/api/partition/{_PARTITION}", show_partition),
     Route("GET", f"/api/why/partition/{_PARTITION}", why_partition),
+    Route("GET", "/api/why/group/{group}", why_group),
+    Route("GET", "/api/why/transaction/{id}", why_transaction),
+    Route("GET", "/api/groups", list_groups),
+    Route("GET", "/api/groups/{group}", show_group),
+    Route("GET", "/api/transactions", list_transactions),
+    Route("GET", "/api/topics", list_topics),
+    Route("GET", "/api/topics/{topic}/configs", show_configs),
+    Route("GET", "/api/records/{topic}", show_records),
+    Route("GET", "/api/actions", list_actions),
+    Route("GET", "/api/actions/runs", list_runs),
+    Route("POST", "/api/actions/plan", plan_action),
+    Route("POST", "/api/actions/run", run_action, RUN_S + LIMIT_S),
 )
 
 
@@ -82,8 +99,10 @@ class ConsoleServer:
         self._token = token
         self._run = rng.bytes(4).hex()
         self._files = _page_files()
+        self._streams = 0
         application = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guard()])
         application.router.add_get("/api/stream", self._stream)
+        application.router.add_get("/api/tail/{topic}", self._tail)
         for route in ROUTES:
             application.router.add_route(route.method, route.path, self._view(route))
         application.router.add_get("/{path:(?!api/).*}", self._file)
@@ -151,21 +170,42 @@ class ConsoleServer:
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         watch = self.console.watch
-        if len(watch.viewers) >= VIEWERS_MAX:
-            text = f"{VIEWERS_MAX} pages of this console are open"
-            raise RequestRefused(503, text, "close one of them")
         viewer = Viewer(filter(None, request.query.get("topics", "").split(",")))
+        self._check_room()
         watch.add(viewer)
         resume(viewer, request.headers.get("Last-Event-ID"), self._run)
-        stream = EventStream(request, SECURITY_HEADERS)
-        response = await stream.open()
         try:
-            await send_changes(stream, watch, viewer, self._run)
+            return await self._send(
+                request, lambda stream: send_changes(stream, watch, viewer, self._run)
+            )
+        finally:
+            watch.remove(viewer)
+
+    async def _tail(self, request: web.Request) -> web.StreamResponse:
+        self._check_room()
+        messages = tail(self.console, request.match_info["topic"])
+        first = await anext(messages)  # its errors have a status of HTTP
+        return await self._send(request, lambda stream: send_tail(stream, first, messages))
+
+    def _check_room(self) -> None:
+        if self._streams >= STREAMS_MAX:
+            text = f"{STREAMS_MAX} streams of this console are open"
+            raise RequestRefused(503, text, "close a page of it")
+
+    async def _send(
+        self, request: web.Request, send: Callable[[EventStream], Awaitable[None]]
+    ) -> web.StreamResponse:
+        """Open a stream, and send to it until its viewer is gone, or does not read."""
+        stream = EventStream(request, SECURITY_HEADERS)
+        self._streams += 1
+        try:
+            response = await stream.open()
+            await send(stream)
         except (ConnectionError, TimeoutError):
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            watch.remove(viewer)
+            self._streams -= 1
         return response
 
 

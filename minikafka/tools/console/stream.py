@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -73,6 +73,18 @@ async def send_changes(stream: EventStream, watch: ClusterWatch, viewer: Viewer,
                 await viewer.changed.wait()
             continue
         await stream.ping()
+
+
+async def send_tail(
+    stream: EventStream, first: Mapping[str, Any], messages: AsyncIterator[Mapping[str, Any]]
+) -> None:
+    """Send the records that are added to a topic until the viewer is gone."""
+    await stream.send("records", first)
+    async for message in messages:
+        if message:
+            await stream.send("records", message)
+        else:
+            await stream.ping()
 
 
 def resume(viewer: Viewer, last_id: str | None, run: str) -> None:

@@ -274,7 +274,7 @@ class ClusterWatch:
     def _set_problems(self, seen: Sights) -> None:
         problems = [
             {"name": one.name, "text": one.text, "remedy": one.remedy, "broker": one.broker}
-            for one in causes_of(seen, self.observed.where)
+            for one in causes_of(seen, self.observed.options.where)
         ]
         if problems != self.problems:
             self.problems = problems

@@ -1,0 +1,352 @@
+"""The actions of the console: for each its arguments, the command that it equals, and what it does.
+
+Invariant: an action does nothing that its command does not do, and its command has no option that it does not show.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from minikafka.tools.console.errors import invalid
+
+BROKER: Final = "broker"
+TOPIC: Final = "topic"
+PARTITION: Final = "partition"
+INTEGER: Final = "integer"
+CHOICE: Final = "choice"
+TEXT: Final = "text"
+ZOOKEEPER: Final = "zookeeper"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_BROKERS: Final = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+
+Values = Mapping[str, str]
+"""The arguments of one request; those that are not given are ""."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an action. `label`: what the page calls it. `values`: those that it may have."""
+
+    name: str
+    kind: str
+    label: str = ""
+    required: bool = True
+    values: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the argument for the page's forms."""
+        found = {
+            "name": self.name,
+            "kind": self.kind,
+            "label": self.label or self.name.replace("_", " "),
+            "required": self.required,
+        }
+        return {**found, "values": list(self.values)} if self.values else found
+
+    def check(self, text: str) -> str:
+        """Return the value. Raises RequestRefused for a wrong one."""
+        if not text:
+            if self.required:
+                raise invalid(f"the action needs the argument {self.name}")
+            return ""
+        if self.kind == BROKER and text.lower() != ZOOKEEPER and not _NUMBER.fullmatch(text):
+            raise invalid(f"{self.name}={text!r} is neither the id of a broker nor zookeeper")
+        if self.kind in (INTEGER, PARTITION) and not _NUMBER.fullmatch(text):
+            raise invalid(f"{self.name}={text!r} is not a number from 0 on")
+        if self.kind == CHOICE and text not in self.values:
+            raise invalid(f"{self.name}={text!r} is not one of {', '.join(self.values)}")
+        if self.kind == TOPIC and text.startswith("-"):
+            raise invalid(f"{self.name}={text!r} begins like an option: use the command line")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action.
+
+    `words(values)`: its command without the options that name the cluster. `effects(values)`: sentences about what it
+    does. `plan(values)`: the command that plans it; None without one. `input(values)`: what the command reads from
+    standard input. `on_machine`: it works on processes of this machine.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    words: Callable[[Values], Sequence[str]]
+    effects: Callable[[Values], Sequence[str]]
+    plan: Callable[[Values], Sequence[str] | None] = lambda _: None
+    input: Callable[[Values], str] = lambda _: ""
+    on_machine: bool = False
+    is_dangerous: bool = False
+
+    def values(self, given: object) -> Values:
+        """Return the checked arguments of a request. Raises RequestRefused."""
+        if not isinstance(given, Mapping):
+            raise invalid("arguments must be an object")
+        known = {argument.name: argument for argument in self.arguments}
+        if unknown := [name for name in given if name not in known]:
+            raise invalid(
+                f"{self.name} has no argument {unknown[0]}: it has {', '.join(known) or 'none'}"
+            )
+        return {
+            name: argument.check(_text(name, given.get(name))) for name, argument in known.items()
+        }
+
+
+def _text(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise invalid(f"the argument {name} must be a text or a number")
+    return str(value) if isinstance(value, str) and name in ("key", "value") else str(value).strip()
+
+
+def _process(values: Values) -> str:
+    is_zookeeper = values["broker"].lower() == ZOOKEEPER
+    return "ZooKeeper" if is_zookeeper else f"broker {values['broker']}"
+
+
+def _kill_plan(values: Values) -> Sequence[str] | None:
+    is_zookeeper = values["broker"].lower() == ZOOKEEPER
+    return None if is_zookeeper else ["plan", "kill-broker", values["broker"]]
+
+
+def _named(values: Values) -> str:
+    return f"{values['topic']}-{values['partition']}"
+
+
+def _election(values: Values) -> list[str]:
+    return ["elect", f"--{values['type'] or 'preferred'}", _named(values)]
+
+
+def _election_effects(values: Values) -> list[str]:
+    if values["type"] == "unclean":
+        return [
+            f"{_named(values)} gets any live replica as its leader if it has none",
+            "acknowledged records that only other replicas have are lost",
+        ]
+    return [f"the first replica of {_named(values)} becomes its leader if it is in the ISR"]
+
+
+def _replicas(values: Values) -> list[str]:
+    text = values["replicas"].replace(" ", "")
+    if not _BROKERS.fullmatch(text):
+        raise invalid(f"replicas={text!r} is not a list of broker ids such as 1,2,3")
+    return [_named(values), "--replicas", text]
+
+
+def _abort(values: Values) -> list[str]:
+    name = values["transactional_id"]
+    if name.startswith("-"):
+        raise invalid(f"transactional_id={name!r} begins like an option: use the command line")
+    if name:
+        return ["transactions", "fence", name]
+    if not (values["topic"] and values["partition"] and values["start_offset"]):
+        raise invalid("name a transactional_id, or topic, partition and start_offset")
+    return ["transactions", "abort", _named(values), "--start-offset", values["start_offset"]]
+
+
+def _abort_effects(values: Values) -> list[str]:
+    if values["transactional_id"]:
+        return ["the open transaction is aborted in all its partitions, and its producer is fenced"]
+    return [f"the transaction is aborted in {_named(values)}, and nowhere else"]
+
+
+def _create(values: Values) -> list[str]:
+    words = ["topics", "create", values["topic"]]
+    words += ["--partitions", values["partitions"]] if values["partitions"] else []
+    words += (
+        ["--replication-factor", values["replication_factor"]]
+        if values["replication_factor"]
+        else []
+    )
+    for pair in _pairs("configs", values["configs"]):
+        words += ["--config", pair]
+    return words
+
+
+def _pairs(name: str, text: str) -> list[str]:
+    """Return the parts of `k=v,k=v`. A part without `=` belongs to the value before it."""
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        if "=" in part:
+            found.append(part.strip())
+        elif found:
+            found[-1] += f",{part}"
+        else:
+            raise invalid(f"{name}={text!r} is not a list such as key=value,key=value")
+    return found
+
+
+def _set(values: Values) -> list[str]:
+    return [*_configs("set", values), f"{values['name']}={values['value']}"]
+
+
+def _configs(verb: str, values: Values) -> list[str]:
+    if values["name"].startswith("-") or "=" in values["name"]:
+        raise invalid(f"name={values['name']!r} is not the name of a setting")
+    return ["configs", verb, "--topic", values["topic"]]
+
+
+def _produce(values: Values) -> list[str]:
+    return ["produce", values["topic"], "--json"]
+
+
+def _record(values: Values) -> str:
+    record: dict[str, Any] = {"key": values["key"] or None, "value": values["value"]}
+    if values["partition"]:
+        record["partition"] = int(values["partition"])
+    pairs = (pair.partition("=") for pair in _pairs("headers", values["headers"]))
+    if headers := [{"key": name, "value": value} for name, _, value in pairs]:
+        record["headers"] = headers
+    return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+_PROCESS: Final = (Argument("broker", BROKER, "broker or ZooKeeper"),)
+_ONE: Final = (Argument("topic", TOPIC), Argument("partition", PARTITION))
+_TOPIC: Final = (Argument("topic", TOPIC),)
+_NAME: Final = Argument("name", TEXT, "setting")
+
+ACTIONS: Final = {
+    action.name: action
+    for action in (
+        Action(
+            "kill",
+            _PROCESS,
+            lambda v: ["kill", v["broker"].lower()],
+            lambda v: [
+                f"{_process(v)} gets SIGKILL: it neither hands over anything nor closes its files"
+            ],
+            _kill_plan,
+            on_machine=True,
+            is_dangerous=True,
+        ),
+        Action(
+            "pause",
+            _PROCESS,
+            lambda v: ["pause", v["broker"].lower()],
+            lambda v: [f"{_process(v)} gets SIGSTOP: it keeps its connections and answers nothing"],
+            on_machine=True,
+            is_dangerous=True,
+        ),
+        Action(
+            "resume",
+            _PROCESS,
+            lambda v: ["resume", v["broker"].lower()],
+            lambda v: [f"{_process(v)} gets SIGCONT and continues"],
+            on_machine=True,
+        ),
+        Action(
+            "stop",
+            _PROCESS,
+            lambda v: ["stop", v["broker"].lower()],
+            lambda v: [
+                "ZooKeeper stops: nothing can be elected, created or changed without it"
+                if v["broker"].lower() == ZOOKEEPER
+                else f"{_process(v)} hands over its leaderships, closes its logs and stops"
+            ],
+            _kill_plan,
+            on_machine=True,
+            is_dangerous=True,
+        ),
+        Action(
+            "start",
+            _PROCESS,
+            lambda v: ["start", v["broker"].lower()],
+            lambda v: [f"{_process(v)} starts with its former ports and data"],
+            on_machine=True,
+        ),
+        Action(
+            "elect",
+            (*_ONE, Argument("type", CHOICE, "election", False, ("preferred", "unclean"))),
+            _election,
+            _election_effects,
+            lambda v: ["plan", *_election(v)],
+            is_dangerous=True,
+        ),
+        Action(
+            "reassign",
+            (*_ONE, Argument("replicas", TEXT, "new brokers, the preferred leader first")),
+            lambda v: ["reassign", *_replicas(v), "--no-wait"],
+            lambda v: [f"{_named(v)} moves to the brokers {v['replicas']}"],
+            lambda v: ["plan", "reassign", *_replicas(v)],
+            is_dangerous=True,
+        ),
+        Action(
+            "cancel-reassignment",
+            _ONE,
+            lambda v: ["reassign", _named(v), "--cancel"],
+            lambda v: [f"{_named(v)} returns to its original replicas"],
+        ),
+        Action(
+            "abort-transaction",
+            (
+                Argument("transactional_id", TEXT, required=False),
+                Argument("topic", TOPIC, required=False),
+                Argument("partition", PARTITION, required=False),
+                Argument("start_offset", INTEGER, required=False),
+            ),
+            _abort,
+            _abort_effects,
+            is_dangerous=True,
+        ),
+        Action(
+            "create-topic",
+            (
+                *_TOPIC,
+                Argument("partitions", INTEGER, required=False),
+                Argument("replication_factor", INTEGER, required=False),
+                Argument("configs", TEXT, "settings, as key=value,key=value", False),
+            ),
+            _create,
+            lambda v: [f"the topic {v['topic']} is created"],
+        ),
+        Action(
+            "alter-topic",
+            (*_TOPIC, Argument("partitions", INTEGER, "new number of partitions")),
+            lambda v: ["topics", "alter", v["topic"], "--partitions", v["partitions"]],
+            lambda v: [
+                f"the topic {v['topic']} gets {v['partitions']} partitions",
+                "keys move to other partitions, and the number cannot be reduced",
+            ],
+            is_dangerous=True,
+        ),
+        Action(
+            "delete-topic",
+            _TOPIC,
+            lambda v: ["topics", "delete", v["topic"]],
+            lambda v: [f"the topic {v['topic']} and all its records are deleted"],
+            lambda v: ["plan", "delete-topic", v["topic"]],
+            is_dangerous=True,
+        ),
+        Action(
+            "set-config",
+            (*_TOPIC, _NAME, Argument("value", TEXT)),
+            _set,
+            lambda v: [f"the topic {v['topic']} gets {v['name']}={v['value']}"],
+        ),
+        Action(
+            "delete-config",
+            (*_TOPIC, _NAME),
+            lambda v: [*_configs("delete", v), v["name"]],
+            lambda v: [f"{v['name']} of the topic {v['topic']} gets its default value again"],
+        ),
+        Action(
+            "produce",
+            (
+                *_TOPIC,
+                Argument("value", TEXT, required=False),
+                Argument("key", TEXT, required=False),
+                Argument("partition", PARTITION, required=False),
+                Argument("headers", TEXT, "headers, as name=value,name=value", False),
+            ),
+            _produce,
+            lambda v: [f"one record is appended to {v['topic']}"],
+            input=_record,
+        ),
+    )
+}
+"""Every action by its name."""
