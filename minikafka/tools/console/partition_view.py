@@ -16,7 +16,7 @@ from minikafka.tools.console.errors import unknown
 from minikafka.tools.console.members import RUNNING
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.gather import gather
-from minikafka.tools.explain.past import became_leader, written_states
+from minikafka.tools.explain.past import Past, became_leader
 from minikafka.tools.explain.summary import Story
 from minikafka.tools.explain.trace import Line, chains
 from minikafka.tools.explain.why import explain
@@ -26,11 +26,15 @@ CHAINS_MAX: Final = 500
 
 
 async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
-    """Return the replicas of a partition as each broker sees its own, and the partition's history."""
+    """Return the replicas of a partition as each broker sees its own, and the partition's history.
+
+    With `history=no` in the query, the history is left out.
+    """
     tp = asked.partition
     await console.watch.ready()
+    has_history = asked.query.get("history") != "no"
     answers, (lines, unseen) = await asyncio.gather(
-        _ask_all(console, tp), _ledger(console, tp.topic)
+        _ask_all(console, tp), _ledger(console, tp.topic if has_history else "")
     )
     history = chains(lines, tp)
     reports = {id_: one["replica"] for id_, one in answers.items() if one["replica"] is not None}
@@ -45,6 +49,11 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
     )
     newest = max(reports.values(), key=lambda one: one["leader_epoch"], default=None)
     ids = newest["replicas"] if newest else row[2] if row else []
+    history_fields = {
+        "ledger": [chain.as_json() for chain in history[-CHAINS_MAX:]],
+        "states": [*_states(lines, tp)],
+        "from_ms": history[0].time if history else None,
+    }
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -55,9 +64,7 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
             _replica(console, id_, reports.get(id_), reports.get(leader) if leader else None)
             for id_ in dict.fromkeys([*ids, *sorted(reports)])
         ],
-        "ledger": [chain.as_json() for chain in history[-CHAINS_MAX:]],
-        "states": [*_states(lines, tp)],
-        "from_ms": history[0].time if history else None,
+        **(history_fields if has_history else {}),
         "to_ms": console.clock.wall_ms(),
         "unseen": [*unseen, *_unseen(console, ids)],
     }
@@ -79,7 +86,9 @@ async def _ask_all(console: Console, tp: TopicPartition) -> dict[int, Mapping[st
 
 
 async def _ledger(console: Console, topic: str) -> tuple[list[Line], list[str]]:
-    """Return the ledger lines that may concern a topic, and why they are missing, if they are."""
+    """Return the ledger lines that may concern a topic, and why they are missing, if they are. "": no lines."""
+    if not topic:
+        return [], []
     try:
         async with console.observed.sources() as sources:
             return [*await sources.partition_lines(topic)], []
@@ -130,7 +139,7 @@ def _replica(
 
 def _states(lines: list[Line], tp: TopicPartition) -> Iterator[dict[str, Any]]:
     """Yield each leadership that was written to ZooKeeper, or begun by a leader in the mode leaders, oldest first."""
-    written = sorted(written_states(lines, tp), key=lambda state: state.zxid)
+    written = Past(lines, tp).states
     for state in written:
         yield {
             "time_ms": state.line["time"],
