@@ -73,5 +73,6 @@ function numbers(replica) {
   return el("p", { class: "bar-numbers" },
     pair("start", number(replica.log_start)), pair("high watermark", number(replica.high_watermark)),
     pair("log end", number(replica.log_end)), behind > 0 && pair("uncommitted", number(behind)),
+    replica.last_stable >= 0 && replica.last_stable < replica.high_watermark && pair("last stable", number(replica.last_stable)),
     replica.lag_ms > 0 && pair("caught up", `${duration(replica.lag_ms)} ago`));
 }

@@ -80,15 +80,17 @@ export class GroupView {
         { name: "Committed", className: "number", text: (row) => number(row.committed) },
         { name: "End", className: "number", text: (row) => number(row.end) },
         { name: "Lag", className: "number", text: (row) => number(row.lag) },
+        { name: "Member", className: "mono words", text: (row) => row.member ?? "–" },
         { name: "Share of the largest lag", className: "lag", node: (row, cell) => this.lagBar(row, cell) },
       ],
     });
     this.rebalances = new Table({
-      label: "Rebalances", keyOf: (row) => `${row.time_ms}-${row.generation}-${row.cause}`, empty: "The ledgers name no rebalance of this group.",
+      label: "Rebalances", keyOf: (row) => `${row.time_ms} ${row.generation} ${row.text}`, empty: "The ledgers name no rebalance of this group.",
       columns: [
         { name: "Time", className: "mono time", text: (row) => moment(row.time_ms) },
         { name: "Generation", className: "number", text: (row) => number(row.generation) },
-        { name: "Cause", className: "words", text: (row) => row.cause ?? "" },
+        { name: "Cause", className: "words", text: (row) => row.cause ?? "–" },
+        { name: "What happened", className: "words", text: (row) => row.text ?? "" },
       ],
     });
   }
@@ -102,15 +104,14 @@ export class GroupView {
 
   async load() {
     try {
-      const answer = await get(`api/groups/${segment(this.group)}`);
-      fill(this.problem);
-      this.show(answer);
+      this.show(await get(`api/groups/${segment(this.group)}`));
     } catch (error) {
       fill(this.problem, problemOf(error));
     }
   }
 
-  show({ state, coordinator, members, offsets, rebalances }) {
+  show({ state, coordinator, members, offsets, rebalances, unseen = [] }) {
+    fill(this.problem, unseen.map((text) => problemOf({ message: text })));
     this.most = Math.max(0, ...offsets.map((row) => row.lag ?? 0));
     const lag = offsets.reduce((sum, row) => sum + Math.max(0, row.lag ?? 0), 0);
     fill(this.facts,

@@ -3,10 +3,12 @@
 import { events, get, segment } from "../lib/api.js";
 import { el, fill, keyed, write } from "../lib/dom.js";
 import { bytes, count, moment, number } from "../lib/format.js";
+import { indented } from "../lib/json.js";
 import { problemOf } from "./why.js";
 
 const SHOWN_MAX = 300;
 const PREVIEW_MAX = 300;
+const LIMIT = 100;
 const STARTS = { end: "the last records", start: "the beginning", offset: "an offset", time: "a time" };
 
 export class Records {
@@ -75,6 +77,8 @@ export class Records {
   }
 
   start() {
+    this.next = {};
+    if (this.from.value === "end" && this.key.value) this.from.value = "start";  // a key may be anywhere
     if (this.from.value === "offset") return this.offset.value || "0";
     if (this.from.value === "time") return `@${this.time.value ? new Date(this.time.value).getTime() : 0}`;
     return this.from.value === "start" ? "start" : "end-50";
@@ -82,16 +86,44 @@ export class Records {
 
   async load() {
     write(this.status, "Searching …");
+    this.searched = 0;
+    this.records = [];
+    this.search = (this.search ?? 0) + 1;
+    const { search } = this;
     try {
-      const key = this.key.value;
-      const answer = await get(`api/records/${segment(this.topic)}`, { partition: this.partition.value, from: this.start(), key, limit: 100 });
-      this.records = answer.records;
-      const searched = Number.isFinite(answer.searched) ? `; ${count(answer.searched, "record")} searched` : "";
-      write(this.status, this.records.length ? `${count(this.records.length, "record")} found${searched}` : `No record found${searched}.`);
-      this.draw();
+      const answer = await this.ask(this.partition.value, this.start());
+      if (search === this.search) this.receive(answer);  // else a later search has begun
     } catch (error) {
       fill(this.status, problemOf(error));
     }
+  }
+
+  ask(partition, from) {
+    return get(`api/records/${segment(this.topic)}`, { partition, from, key: this.key.value, limit: LIMIT });
+  }
+
+  /** Search on where the last search ended, in each partition. */
+  async searchOn() {
+    const places = Object.entries(this.next);
+    write(this.status, "Searching …");
+    this.next = {};
+    try {
+      for (const answer of await Promise.all(places.map(([partition, from]) => this.ask(partition, from)))) this.receive(answer);
+    } catch (error) {
+      fill(this.status, problemOf(error));
+    }
+  }
+
+  receive({ records, next, searched, unseen = [] }) {
+    this.records = [...this.records, ...records].slice(-SHOWN_MAX);
+    this.searched += searched ?? 0;
+    this.next = { ...this.next, ...next };
+    const found = this.records.length ? `${count(this.records.length, "record")} found` : "No record found";
+    const isMore = Object.keys(this.next).length > 0 && this.from.value !== "end";
+    fill(this.status, `${found}; ${number(this.searched)} searched. `,
+      isMore && el("button", { type: "button", onclick: () => this.searchOn() }, "Search on"),
+      unseen.map((text) => problemOf({ message: text })));
+    this.draw();
   }
 
   toggleTail() {
@@ -109,7 +141,8 @@ export class Records {
   }
 
   append(data) {
-    this.records = [...this.records, ...(data.records ?? data)].slice(-SHOWN_MAX);
+    this.records = [...this.records, ...data.records].slice(-SHOWN_MAX);
+    if (data.skipped) write(this.status, `${count(data.skipped, "record")} skipped: more are written than can be shown.`);
     this.draw();
   }
 
@@ -136,8 +169,8 @@ export class Records {
     const headers = record.headers ?? [];
     return el("div", { class: "record" },
       el("dl", { class: "facts" }, fact("Partition", String(record.partition)), fact("Offset", number(record.offset)),
-        fact("Time", moment(record.timestamp_ms)), fact("Size", bytes(record.value?.size ?? 0)),
-        fact("Key", textOf(record.key)), record.transactional && fact("Transactional", "yes")),
+        fact("Time", moment(record.timestamp_ms)), fact("Size", bytes(record.value?.size ?? 0)), record.value?.is_cut && fact("Shown", "the first 16 KiB"),
+        fact("Key", textOf(record.key))),
       headers.length ? el("table", { "aria-label": "Headers" }, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Header"), el("th", { scope: "col" }, "Value"))),
         el("tbody", {}, headers.map(([name, text]) => el("tr", {}, el("td", { class: "mono" }, name), el("td", { class: "mono words" }, text ?? "null"))))) : el("p", { class: "muted" }, "No headers."),
       el("pre", { class: "value", tabindex: 0, "aria-label": `Value as ${this.form}` }, value));
@@ -150,14 +183,13 @@ export class Records {
 
 /** Return the value of a record as text, as indented JSON if it is JSON, or as rows of bytes. */
 export function valueOf(value, form) {
-  if (!value || value.hex === null || value.hex === undefined) return "null (a tombstone)";
+  if (!value) return "null (a tombstone)";
   if (form === "hex") return hexRows(value.hex);
-  if (form === "json" && value.json !== undefined) return JSON.stringify(value.json, null, 2);
-  return textOf(value);
+  return (form === "json" && indented(value.text ?? "")) || textOf(value);
 }
 
 function textOf(bytes) {
-  if (!bytes || bytes.hex === null || bytes.hex === undefined) return "–";
+  if (!bytes) return "–";
   return bytes.text ?? `0x${bytes.hex}`;
 }
 

@@ -46,11 +46,12 @@ export class TopicView {
     });
   }
 
-  configButtons({ name }) {
+  configButtons({ name, is_read_only: isReadOnly }) {
     const act = (action, title, fields) => this.context.act({
       action, title, arguments: { topic: this.topic, name }, fields, done: () => this.load(),
     });
     const value = () => String(this.values?.get(name) ?? "");
+    if (isReadOnly) return null;
     return el("div", { class: "buttons" },
       el("button", {
         type: "button", "aria-label": `Set ${name}`, disabled: this.model.isReplay,
@@ -67,7 +68,7 @@ export class TopicView {
       const configs = await get(`api/topics/${segment(this.topic)}/configs`);
       this.values = new Map(configs.map((config) => [config.name, config.value]));
       fill(this.problem);
-      this.configs.show([...configs].sort((a, b) => a.is_default - b.is_default || a.name.localeCompare(b.name)));
+      this.configs.show(configs);
     } catch (error) {
       fill(this.problem, problemOf(error));
     }

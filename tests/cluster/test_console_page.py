@@ -1,0 +1,254 @@
+"""The page of the console in a real browser, on three brokers: each view and each button once.
+
+All tests share one console, one browser and one page, because each of them costs seconds of processor time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.clusters.running_cluster import BROKERS
+from support.commands.commands import run, started, text_in
+
+from minikafka.tools.cluster import LocalCluster
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+expect = sync_api.expect
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+WAIT_MS = 30_000
+TOPIC = "console-page"
+HOSTILE = (
+    "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
+)
+NO_NAME = """() => [...document.querySelectorAll("button, input, select, textarea, a, [role=region], [role=img]")]
+  .filter(node => node.checkVisibility())
+  .filter(node => !(node.getAttribute("aria-label") || node.closest("label") || node.textContent.trim()))
+  .map(node => node.outerHTML)"""
+"""The visible elements that a screen reader cannot name."""
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[str]:
+    """What the browser complained about: refused scripts and styles, uncaught exceptions."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def data(shared_cluster: LocalCluster) -> Iterator[Path]:
+    """The directory of the cluster, with a topic. Everything that a test stopped is started again at the end."""
+    here = shared_cluster.directory.path
+    create = ("topics", "create", TOPIC, "--partitions", "3", "--replication-factor", "3")
+    assert run(*create, "--data", str(here), cwd=here).code == 0
+    yield here
+    for broker in map(str, BROKERS):
+        run("resume", broker, "--data", str(here), cwd=here)
+        run("start", broker, "--data", str(here), cwd=here)
+
+
+@pytest.fixture(scope="module")
+def url(data: Path) -> Iterator[str]:
+    """The URL of a console of the cluster."""
+    with started(("console", "--data", str(data), "--port", "0"), data, "") as command:
+        deadline = time.monotonic() + WAIT_MS / 1000
+        while not (found := re.search(r"http://\S+", text_in(command.out))):
+            assert time.monotonic() < deadline, text_in(command.err)
+            time.sleep(0.05)
+        yield found[0]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Any, url: str, messages: list[str]) -> Any:
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
+    page.on(
+        "console", lambda message: messages.append(message.text) if is_complaint(message) else None
+    )
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.goto(url)
+    return page
+
+
+def is_complaint(message: Any) -> bool:
+    """True for an error, except a request that failed: the page shows what a broker that is down cannot answer."""
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+@pytest.fixture
+def page(shared_page: Any, messages: list[str]) -> Iterator[Any]:
+    """The page, at the view of the cluster. The test fails if the browser complained."""
+    shared_page.evaluate("location.hash = '#/cluster'")
+    expect(row_of(shared_page, 0)).to_be_visible()
+    messages.clear()
+    yield shared_page
+    if shared_page.locator("dialog[open]").count():
+        shared_page.keyboard.press("Escape")
+    assert messages == []
+
+
+def row_of(page: Any, partition: int) -> Any:
+    return page.locator(f'[role=row][data-key="{TOPIC}-{partition}"]')
+
+
+def show(page: Any, *path: str) -> None:
+    page.evaluate(f"location.hash = {json.dumps('#/' + '/'.join(path))}")
+
+
+def confirm(page: Any, command: str) -> None:
+    """Check that the dialog shows this command line and a plan, confirm once, and wait for the end of the command."""
+    dialog = page.locator("dialog[open]")
+    expect(dialog.locator(".command code")).to_contain_text(command)
+    expect(dialog.get_by_text("What will happen")).to_be_visible()
+    dialog.locator("[data-confirm]").click()
+    expect(dialog.get_by_text("Done.")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+
+
+def press(page: Any, broker: str, verb: str) -> None:
+    page.get_by_role("button", name=f"{verb} {broker}", exact=True).click()
+
+
+def test_cluster_shows_the_leader_and_the_isr_of_each_partition(page: Any) -> None:
+    marks = row_of(page, 0).locator(".mark")
+
+    expect(marks).to_have_count(len(BROKERS))
+    assert sorted(marks.all_inner_texts()) == ["L", "●", "●"]
+    names = [mark.get_attribute("aria-label") for mark in marks.all()]
+    assert sum(": leader" in name for name in names) == 1
+    assert sum(": in sync" in name for name in names) == 2
+    expect(row_of(page, 0)).to_contain_text("healthy")
+
+
+def test_grid_is_used_with_the_keyboard_alone(page: Any) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type(f"{TOPIC}-")
+    expect(page.locator("[role=grid]")).to_have_attribute("aria-rowcount", "4")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    grid = page.locator("[role=grid]")
+    expect(grid).to_be_focused()
+    active = page.locator(f"[id='{grid.get_attribute('aria-activedescendant')}']")
+    expect(active).to_have_attribute("aria-colindex", "2")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=f"{TOPIC}-1")).to_be_visible()
+
+    page.keyboard.press("Escape")
+
+    expect(row_of(page, 0)).to_be_visible()
+
+
+def test_partition_shows_its_replicas_and_goes_back_in_time(page: Any) -> None:
+    show(page, "partition", TOPIC, "0")
+    for broker in BROKERS:
+        expect(page.get_by_role("group", name=f"Broker {broker}, ")).to_be_visible()
+    events = page.locator(".chains > li")
+    expect(events.last).to_contain_text("create")
+
+    page.get_by_role("button", name="◀ Event before").click()
+
+    expect(page.locator(".chains > li.current")).to_have_count(1)
+    expect(page.get_by_role("slider", name="Time")).not_to_have_attribute("aria-valuetext", "Now")
+    page.get_by_role("button", name="Now").click()
+    page.get_by_role("button", name="Why?").click()
+    expect(page.locator(".why")).to_contain_text(f"minikafka why {TOPIC}-0")
+
+
+@pytest.mark.parametrize(
+    "view",
+    ["cluster", "topics", "groups", "transactions", f"topics/{TOPIC}", f"partition/{TOPIC}/0"],
+)
+def test_view_names_everything_that_can_be_used_and_fits_a_phone(page: Any, view: str) -> None:
+    show(page, view)
+    expect(page.locator("main .view")).to_be_visible()
+
+    page.set_viewport_size({"width": 360, "height": 740})
+    width = page.evaluate("document.documentElement.scrollWidth")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+    assert page.evaluate(NO_NAME) == []
+    assert width <= 360
+
+
+def test_colours_follow_the_system_and_the_switch(page: Any) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.emulate_media(color_scheme="dark")
+    dark = page.evaluate(ground)
+    page.keyboard.press("t")
+
+    assert light != dark
+    assert page.evaluate(ground) == light  # the switch wins over the system
+
+    page.keyboard.press("t")
+    page.keyboard.press("t")
+    page.emulate_media(color_scheme="light")
+
+
+def snapshot(partitions: int) -> str:
+    """Return a stream with the state of an imaginary cluster."""
+    brokers = [
+        {
+            "id": id_,
+            "host": "h",
+            "port": 9092,
+            "state": "running",
+            "leaders": 0,
+            "preferred": 0,
+            "replicas": 0,
+        }
+        for id_ in BROKERS
+    ]
+    rows = {
+        f"t-{n}": [1, 0, [1, 2, 3], [1, 2, 3], [], n, n, 0, [], [], None] for n in range(partitions)
+    }
+    cluster = {"live": True, "brokers": brokers, "partitions": rows, "problems": [], "unseen": []}
+    return f"event: snapshot\ndata: {json.dumps(cluster)}\n\n"
+
+
+def test_grid_of_ten_thousand_partitions_has_only_elements_for_rows_in_sight(
+    browser: Any, url: str
+) -> None:
+    page = browser.new_page()
+    page.route(
+        "**/api/stream*",
+        lambda route: route.fulfill(content_type="text/event-stream", body=snapshot(10_000)),
+    )
+    page.goto(url)
+    grid = page.locator("[role=grid]")
+    expect(grid).to_have_attribute("aria-rowcount", "10001")
+    page.keyboard.press("g")
+    page.keyboard.press("Control+End")
+
+    expect(page.locator('[data-key="t-9999"]')).to_be_visible()
+    assert page.locator(".grid-space [role=row]").count() < 60
+    page.close()
+
+
+def test_page_without_its_token_says_what_to_open(browser: Any, url: str) -> None:
+    page = browser.new_page()
+    page.goto(url.partition("?")[0])
+    expect(page.get_by_role("alert")).to_contain_text("has no token")
+    page.goto(url.partition("?")[0] + "?token=wrong")
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    page.close()
