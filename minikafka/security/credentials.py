@@ -46,6 +46,11 @@ class KnownCredentials:
             counts[credential.iterations] += 1
         counts += Counter()  # drops what counts no user
 
+    @property
+    def users(self) -> list[str]:
+        """The users with a credential, sorted."""
+        return sorted({user for _, user in self._credentials})
+
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         """Return the credential of a user, or None."""
         return self._credentials.get((mechanism, user))

@@ -83,21 +83,38 @@ def parse(text: str) -> JaasEntry:
 
 def parse_section(text: str, section: str) -> JaasEntry | None:
     """Return the only login module of a section of a file; None if there is no such section. Raises InvalidJaas."""
+    entries = parse_file(text).get(section)
+    if entries is not None and len(entries) != 1:
+        raise InvalidJaas(f"must contain one section {section} with one login module")
+    return entries[0] if entries else None
+
+
+def parse_file(text: str) -> dict[str, list[JaasEntry]]:
+    """Return the login modules of each section of a file. Raises InvalidJaas, also if two sections have one name."""
     tokens = _tokens(text)
-    found = None
+    found: dict[str, list[JaasEntry]] = {}
     while tokens:
         end = next((i for i, token in enumerate(tokens) if token == ("sign", "}")), None)
         if end is None or len(tokens) < 3 or tokens[1] != ("sign", "{"):
             raise InvalidJaas(f"has no section; expected: {_SECTION}")
         if tokens[end + 1 : end + 2] != [("sign", ";")]:
             raise InvalidJaas("has a section that does not end with };")
-        entries = _parse_entries(tokens[2:end])
-        if tokens[0].text == section:
-            if found is not None or len(entries) != 1:
-                raise InvalidJaas(f"must contain one section {section} with one login module")
-            found = entries[0]
+        section = tokens[0].text
+        if section in found:
+            raise InvalidJaas(f"must contain one section {section}")
+        found[section] = _parse_entries(tokens[2:end])
         tokens = tokens[end + 2 :]
     return found
+
+
+def format_entry(entry: JaasEntry) -> str:
+    """Return the JAAS string of a login module, which `parse` reads."""
+    options = "".join(f' {name}="{_escaped(value)}"' for name, value in entry.options.items())
+    return f"{entry.module} required{options};"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def parse_for(mechanism: str, text: str) -> JaasEntry:

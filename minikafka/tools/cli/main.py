@@ -50,6 +50,13 @@ _COMMANDS: Final = {
     "zookeeper": Entry(
         "foreground.zookeeper", "Run one ZooKeeper server in the foreground, without Java."
     ),
+    "kafka-home": Entry(
+        "kafka_home.kafka_home", "Make a folder like a Kafka distribution, with its scripts."
+    ),
+    "kafka-tool": Entry(
+        "kafka_home.kafka_tool",
+        "Run a class of Kafka's distribution, for the scripts of kafka-home.",
+    ),
     "generate": Entry("generate", "Print files for systemd, Docker, logrotate and Prometheus."),
     "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
     "topics": Entry("topics", "Create, list, describe, alter and delete topics."),
@@ -94,7 +101,15 @@ _GROUPS: Final = (
 """The commands that have subcommands."""
 
 
-_ON_THIS_MACHINE: Final = ("broker", "zookeeper", "init-secret", "check-kafka-data", "zk")
+_ON_THIS_MACHINE: Final = (
+    "broker",
+    "zookeeper",
+    "init-secret",
+    "check-kafka-data",
+    "kafka-home",
+    "kafka-tool",
+    "zk",
+)
 """The commands that use no cluster, but a server or files of this machine."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,7 +43,7 @@ class BrokerFile:
 def load(file: Path) -> BrokerFile:
     """Return the configuration of a broker. Raises ConfigError, whose text names the file."""
     if file.suffix == ".properties":
-        return _load_properties(file)
+        return load_properties(file)
     text = read_config(file, _HINT)
     with errors_name_file(file):
         found = BrokerConfig.parse(text)
@@ -51,12 +51,22 @@ def load(file: Path) -> BrokerFile:
     return BrokerFile(found, {})
 
 
-def _load_properties(file: Path) -> BrokerFile:
+def load_properties(
+    file: Path,
+    complete: Callable[[Sequence[Property]], Sequence[Property]] = lambda entries: entries,
+    own_file: Path | None = None,
+) -> BrokerFile:
+    """Return the configuration in Kafka's own file. Raises ConfigError, whose text names the file.
+
+    `complete`: returns the entries with others that count too. `own_file`: the file with the keys that Kafka does not
+    know, if there is none beside `file`.
+    """
     entries: list[Property] = []
     with errors_name_line(file, entries):
         entries += decode_properties(read_bytes(file, _HINT))
-        content = read_kafka_file(entries)
-    own = _own_values(file.with_name(OWN_FILE))
+        content = read_kafka_file(complete(entries))
+    beside = file.with_name(OWN_FILE)
+    own = _own_values(beside if own_file is None or beside.exists() else own_file)
     with errors_name_line(file, entries):
         values = {**own, **content.values}
         found = BrokerConfig.from_mapping({**values, **_what_kafka_finds_out(values)})

@@ -80,12 +80,19 @@ def run_broker(
     """
     if parent is not None:
         die_with(parent)
+    file = Path(config_file)
+    run_process(file, partial(load, file), ServerLog(log_format))
+
+
+def run_process(file: Path, read: Callable[[], BrokerFile], log: ServerLog) -> None:
+    """Run the broker whose configuration `read` returns, until it is shut down. `file`: named in errors.
+
+    Raises ConfigError, and the errors of `serve`.
+    """
     end_by_signals_as_init()
     raise_soft_limit()
-    file = Path(config_file)
-    log = ServerLog(log_format)
     with without_restart(ConfigError), log.end_of_process():
-        found = load(file)
+        found = read()
         log.name_broker(found.config.broker_id)
         if found.config.authorizer_class_name:
             log_verdicts(found.config)
@@ -144,7 +151,10 @@ async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk) -> None:
     ):
         loop.add_signal_handler(number, _end, ended, controlled)
     addresses = _addresses(broker)
-    log.announce(f"broker {config.broker_id} serves on {addresses}")
+    log.serves(
+        f"broker {config.broker_id} serves on {addresses}",
+        broker.security.accounts.credentials.users,
+    )
     manager.ready(f"serves on {addresses}")
     try:
         controlled = await ended
@@ -155,7 +165,7 @@ async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk) -> None:
         raise
     manager.stopping("hands over its leaderships and stops" if controlled else "stops")
     await broker.shutdown(controlled=controlled)
-    log.announce(f"broker {config.broker_id} has stopped")
+    log.stopped(f"broker {config.broker_id} has stopped")
 
 
 def _failure(task: str, error: Exception) -> MinikafkaError:

@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.base.ports import Rng
 from minikafka.runtime.clock import SystemRng
 from minikafka.tools.cli.foreground.broker_file import OWN_FILE
 from minikafka.tools.cli.terminal.echo import echo
@@ -38,7 +39,7 @@ def init_secret(file: str, port: int) -> None:
     It has the secret with which the brokers of a cluster sign their calls. Copy it to the other brokers.
     """
     path = Path(file).with_name(OWN_FILE)
-    text = _CONTENT.format(secret=SystemRng().bytes(_SECRET_BYTES).hex(), port=port)
+    text = secret_file(SystemRng(), port)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -49,3 +50,8 @@ def init_secret(file: str, port: int) -> None:
     with os.fdopen(descriptor, "w", encoding="ascii") as made:
         made.write(text)
     echo(f"{path} has the secret of the cluster; copy it to the other brokers", err=True)
+
+
+def secret_file(rng: Rng, port: int) -> str:
+    """Return the content of the file with a new secret. `port`: of the control listener."""
+    return _CONTENT.format(secret=rng.bytes(_SECRET_BYTES).hex(), port=port)

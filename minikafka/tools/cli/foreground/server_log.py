@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final
@@ -43,7 +43,15 @@ class ServerLog:
         if self._json is not None:
             self._json.broker_id = broker_id
 
-    def announce(self, text: str) -> None:
+    def serves(self, text: str, users: Iterable[str] = ()) -> None:
+        """Write that the server serves. `users`: those who can log in to a broker with SCRAM."""
+        self._announce(text)
+
+    def stopped(self, text: str) -> None:
+        """Write that the server has stopped."""
+        self._announce(text)
+
+    def _announce(self, text: str) -> None:
         """Write a line without time and level, which `minikafka up` and people wait for; with JSON, a record."""
         if self._json is None:
             print(text, flush=True)

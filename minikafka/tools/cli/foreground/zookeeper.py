@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 import minikafka.tools.cli.foreground.zookeeper_process as zookeeper_process
-from minikafka.tools.cli.foreground.server_log import log_format_option
+from minikafka.tools.cli.foreground.server_log import ServerLog, log_format_option
 from minikafka.tools.cli.lazy import import_at_once
 
 _TICK_MS = 2000
@@ -90,5 +90,13 @@ def zookeeper(
     """
     import_at_once()
     zookeeper_process.run_zookeeper(
-        data, host, port, config, tick_time, max_session_timeout, snapshot_count, log_format, parent
+        data,
+        host,
+        port,
+        config,
+        tick_time,
+        max_session_timeout,
+        snapshot_count,
+        ServerLog(log_format),
+        parent,
     )

@@ -52,7 +52,7 @@ def run_zookeeper(
     tick_ms: int,
     session_timeout_max_ms: int | None,
     snapshot_after: int,
-    log_format: str,
+    log: ServerLog,
     parent: int | None,
 ) -> None:
     """Run a server until it is ended. `parent`: pid of a process; the server is killed when that process ends.
@@ -64,7 +64,6 @@ def run_zookeeper(
         die_with(parent)
     end_by_signals_as_init()
     raise_soft_limit()
-    log = ServerLog(log_format)
     settings = ServerSettings(
         tick_ms=tick_ms,
         session_timeout_max_ms=session_timeout_max_ms,
@@ -132,13 +131,13 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_end, ended))
     serves = f"serves on {_addresses(host, server, secure)}"
-    log.announce(f"zookeeper {serves}: one node, not replicated; data in {data}")
+    log.serves(f"zookeeper {serves}: one node, not replicated; data in {data}")
     manager.ready(serves)
     await ended.wait()
     manager.stopping("stops")
     await server.close()
     await tasks.close()
-    log.announce("zookeeper has stopped")
+    log.stopped("zookeeper has stopped")
 
 
 def _addresses(host: str, server: ZooKeeperServer, secure: SecurePort | None) -> str:

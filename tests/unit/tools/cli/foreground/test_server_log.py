@@ -33,7 +33,7 @@ def test_text_has_records_and_plain_announcements(
 ) -> None:
     log = start_log(TEXT, monkeypatch)
     logging.getLogger("minikafka.y").info("topic %s", "t\nforged")
-    log.announce("broker 3 serves")
+    log.serves("broker 3 serves")
     fail(log)  # the command prints the error
     first, second = capsys.readouterr().out.splitlines()
     assert first.endswith("INFO    minikafka.y: topic t\\nforged")
@@ -45,7 +45,7 @@ def test_json_has_only_objects_also_for_announcements_and_the_error_of_the_end(
 ) -> None:
     log = start_log(JSON, monkeypatch)
     logging.getLogger("minikafka.y").info("topic %s", "t\nforged")
-    log.announce("broker 3 serves")
+    log.serves("broker 3 serves")
     fail(log)
     sys.excepthook(ValueError, ValueError("bug"), None)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
