@@ -205,7 +205,6 @@ LOCAL_IMPORTS = {
         "a broker loads one mode, 1 MB, and faults only if it was started with them",
     ),
     "minikafka/tools/cli/kafka_home/servers.py": (1, "aiohttp and aiokafka are imported in part"),
-    "minikafka/tools/cli/foreground/broker_process.py": (2, "a broker loads one mode, 1 MB"),
     "minikafka/tools/cli/foreground/zookeeper_process.py": (1, "most servers have no keys, 2 MB"),
     "minikafka/tools/cluster/__init__.py": (1, "reading a data directory needs no LocalCluster"),
     "minikafka/tools/cluster/launch/tls_check.py": (

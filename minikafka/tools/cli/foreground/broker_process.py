@@ -81,10 +81,12 @@ def run_broker(
     if parent is not None:
         die_with(parent)
     file = Path(config_file)
-    run_process(file, partial(load, file), ServerLog(log_format))
+    run_process(file, partial(load, file), ServerLog(log_format), disk_faults)
 
 
-def run_process(file: Path, read: Callable[[], BrokerFile], log: ServerLog) -> None:
+def run_process(
+    file: Path, read: Callable[[], BrokerFile], log: ServerLog, disk_faults: str | None = None
+) -> None:
     """Run the broker whose configuration `read` returns, until it is shut down. `file`: named in errors.
 
     Raises ConfigError, and the errors of `serve`.
