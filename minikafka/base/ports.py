@@ -137,7 +137,10 @@ class File(Protocol):
         """Return the size of the file in bytes."""
 
     def truncate(self, size: int) -> None:
-        """Cut or extend the file to this size."""
+        """Cut or extend the file to this size. Its other names (hard links) keep the former content."""
+
+    def unshare(self) -> None:
+        """Give the file a copy of its own if it has other names (hard links): they do not see later writes."""
 
     def sync(self) -> None:
         """Flush data and size to the disk (fsync)."""
@@ -187,10 +190,7 @@ class Storage(Protocol):
         """True if the path itself is a symbolic link, whether or not its target exists."""
 
     def make_directories(self, path: str, *, sync: bool = True) -> bool:
-        """Create a directory with its parents, and fsync the parent of each unless `sync` is False.
-
-        Return False if the directory already existed.
-        """
+        """Create a directory with its parents, and fsync the parent of each if `sync`; return False if it existed."""
 
     def rename(self, old: str, new: str, *, sync: bool = True) -> None:
         """Rename a file or directory, and fsync the parent directory unless `sync` is False."""

@@ -17,6 +17,7 @@ from typing import Final
 from minikafka.base.errors import StorageFailed
 from minikafka.base.ports import Buffer
 from minikafka.runtime.descriptors import soft_limit
+from minikafka.runtime.file_copies import unshare
 from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
 
 KEPT: Final = 16
@@ -101,7 +102,12 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         with _failing_as(self.path):
+            unshare(self._fd)
             os.ftruncate(self._fd, size)
+
+    def unshare(self) -> None:
+        with _failing_as(self.path):
+            unshare(self._fd)
 
     def sync(self) -> None:
         """Flush the file's data and size to the disk (fdatasync)."""

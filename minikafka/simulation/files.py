@@ -26,6 +26,7 @@ class Content(bytearray):
     durable = 0
     former = b""
     modified_ms = 0
+    has_links = False
 
     def limit_durable(self, size: int) -> None:
         """Record that the bytes from this position on are about to change."""
@@ -41,6 +42,7 @@ class Content(bytearray):
         """Return a copy, which is also added to `copies`."""
         copy = Content(self)
         copy.durable, copy.former, copy.modified_ms = self.durable, self.former, self.modified_ms
+        copy.has_links = self.has_links
         copies[id(self)] = copy
         return copy
 

@@ -62,9 +62,13 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         content = self._open()
         self._storage.check(self.path)
+        content = self._content = self._storage.unshared(self.path, content)
         content.limit_durable(size)
         del content[size:]
         content += bytes(size - len(content))
+
+    def unshare(self) -> None:
+        self._content = self._storage.unshared(self.path, self._open())
 
     def sync(self) -> None:
         content = self._open()
@@ -252,7 +256,17 @@ class MemoryStorage:
         if not isinstance(node, Content) or self.exists(other) or self.failure_at(other):
             return False
         self._folder_of(other).change(None, name_of(other), node)
+        node.has_links = True
         return True
+
+    def unshared(self, path: str, content: Content) -> Content:
+        """Return the content of the file for a change in place: a copy if the file has other names."""
+        if not content.has_links:
+            return content
+        copy = content.copy_to({})
+        copy.has_links = False
+        self._folder_of(path).change(None, name_of(path), copy)
+        return copy
 
     def remove(self, path: str) -> None:
         self.check(path)

@@ -37,6 +37,9 @@ _COMMANDS: Final = {
     "kill": Entry("processes.signals", "Kill one broker, or ZooKeeper, with SIGKILL."),
     "pause": Entry("processes.signals", "Pause one broker, or ZooKeeper, with SIGSTOP."),
     "resume": Entry("processes.signals", "Let a paused broker, or ZooKeeper, continue."),
+    "snapshot": Entry("snapshots.take", "Keep the state of the whole cluster at one moment."),
+    "restore": Entry("snapshots.restore", "Bring the whole cluster back to a snapshot."),
+    "snapshots": Entry("snapshots", "Show and remove snapshots."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "console": Entry("foreground.console", "Serve a page that shows a cluster as it moves."),
@@ -97,6 +100,7 @@ _GROUPS: Final = (
     "pipeline",
     "zk",
     "generate",
+    "snapshots",
 )
 """The commands that have subcommands."""
 

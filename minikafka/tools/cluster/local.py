@@ -20,10 +20,11 @@ from minikafka.base.errors import ConfigError
 from minikafka.tools.cluster.blocking import finish, run_blocking
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
-from minikafka.tools.cluster.lifecycle import OwnedCluster
 from minikafka.tools.cluster.processes import identify
 from minikafka.tools.cluster.secure.files import FIRST_USER
 from minikafka.tools.cluster.temporary import TemporaryDirectory
+from minikafka.tools.cluster.time_and_state.snapshot import ClusterSnapshot
+from minikafka.tools.cluster.time_and_state.snapshots import SnapshottedCluster
 
 LOCAL_KEYS: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": 2_000,
@@ -36,7 +37,7 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class LocalCluster(OwnedCluster):
+class LocalCluster(SnapshottedCluster):
     """ZooKeeper and brokers 1 … N on 127.0.0.1.
 
     `data`: the data directory (None: a temporary one, which `stop` removes). `config`: Kafka keys for all
@@ -223,6 +224,14 @@ class BlockingCluster:
         """Keep the logs, `directory.logs`, when the end of the `with` block removes a temporary data directory."""
         self._cluster.keep_logs()
 
+    def snapshots(self) -> list[ClusterSnapshot]:
+        """Return the snapshots in the data directory, the oldest first."""
+        return self._cluster.snapshots()
+
+    def remove_snapshot(self, name: str) -> None:
+        """Remove a snapshot. Raises ClusterError if there is none with this name."""
+        self._cluster.remove_snapshot(name)
+
     def stop(self, broker_id: int) -> None:
         """Stop one broker by a controlled shutdown. The end of the `with` block stops the cluster."""
         return self._run(self._cluster.stop(broker_id))
@@ -248,3 +257,5 @@ class BlockingCluster:
     slow_sync = _blocking(LocalCluster.slow_sync)
     fail_sync = _blocking(LocalCluster.fail_sync)
     heal_disk = _blocking(LocalCluster.heal_disk)
+    snapshot = _blocking(LocalCluster.snapshot)
+    restore = _blocking(LocalCluster.restore)
