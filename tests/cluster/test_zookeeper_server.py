@@ -18,7 +18,7 @@ from support.clusters.load import load
 from support.clusters.running_cluster import BROKERS, KEYS, create_topic, eventually
 from support.commands.commands import Ended, call
 
-from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
+from minikafka.base.zookeeper import SESSION_FILE
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.observation.state import CONNECTED

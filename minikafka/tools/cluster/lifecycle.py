@@ -20,7 +20,8 @@ from minikafka.broker.rpc.messages import (
 )
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.faults.disks import DiskVerbs
-from minikafka.tools.cluster.faults.processes import ProcessFaults
+from minikafka.tools.cluster.faults.sessions import SessionFaults
+from minikafka.tools.cluster.faults.steps import StepFaults
 from minikafka.tools.cluster.launch.broker_keys import kept_settings
 from minikafka.tools.cluster.launch.launcher import DYING_MS, POLL_MS, Launcher
 from minikafka.tools.cluster.launch.plan import LaunchRequest
@@ -44,7 +45,7 @@ def started_clusters() -> list[OwnedCluster]:
         return list(_started)
 
 
-class OwnedCluster(ProcessFaults, DiskVerbs):
+class OwnedCluster(StepFaults, SessionFaults, DiskVerbs):
     """A cluster that this Python process can start and stop.
 
     `request`: what a start launches. `temporary`: the data directory if `stop` removes it, else None.

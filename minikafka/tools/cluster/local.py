@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,7 @@ from minikafka.base.config.cluster import ClusterConfig, parse_listener_ports
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cluster.blocking import finish, run_blocking
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.tools.cluster.faults.steps import HeldStep
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
 from minikafka.tools.cluster.processes import identify
 from minikafka.tools.cluster.secure.files import FIRST_USER
@@ -236,6 +237,10 @@ class BlockingCluster:
         """Stop one broker by a controlled shutdown. The end of the `with` block stops the cluster."""
         return self._run(self._cluster.stop(broker_id))
 
+    def at_step(self, step: str, brokers: Collection[int] | None = None) -> HeldStep:
+        """Return a context manager, in which brokers block at this step. `wait()` returns who does."""
+        return self._cluster.at_step(step, brokers)
+
     start = _blocking(LocalCluster.start)
     restart = _blocking(LocalCluster.restart)
     kill = _blocking(LocalCluster.kill)
@@ -259,3 +264,6 @@ class BlockingCluster:
     heal_disk = _blocking(LocalCluster.heal_disk)
     snapshot = _blocking(LocalCluster.snapshot)
     restore = _blocking(LocalCluster.restore)
+    expire_session = _blocking(LocalCluster.expire_session)
+    coordinator_of = _blocking(LocalCluster.coordinator_of)
+    lose_coordinator = _blocking(LocalCluster.lose_coordinator)

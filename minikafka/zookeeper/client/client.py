@@ -404,13 +404,13 @@ async def close_session(
     clock: Clock,
     transport: Transport,
     access: ZooKeeperAccess = OPEN_ACCESS,
-) -> None:
-    """End the session of a client process that has ended. ZooKeeper then deletes the session's ephemeral nodes.
+) -> bool:
+    """End the session of another client. ZooKeeper then deletes the session's ephemeral nodes.
 
-    Raises NotConnected if no server answers.
+    Return False if there is no such session. Raises NotConnected if no server answers.
     """
     servers = parse_connect(connect)[0]
-    await end_session(servers, session_id, password, clock, transport, access)
+    return await end_session(servers, session_id, password, clock, transport, access)
 
 
 def _smaller(

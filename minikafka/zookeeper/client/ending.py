@@ -28,15 +28,13 @@ async def end_session(
     clock: Clock,
     transport: Transport,
     access: ZooKeeperAccess = OPEN_ACCESS,
-) -> None:
-    """End the session of a client process that has ended. Raises NotConnected if no server answers."""
+) -> bool:
+    """End the session of another client. Return False if there is none. Raises NotConnected if no server answers."""
     for server in servers:
         try:
-            await _end_session_at(server, session_id, password, clock, transport, access)
+            return await _end_session_at(server, session_id, password, clock, transport, access)
         except (OSError, ValueError, CoordinationError) as error:
             logger.info("ZooKeeper at %s:%d did not end the session: %r", *server, error)
-        else:
-            return
     names = ",".join(f"{host}:{port}" for host, port in servers)
     raise NotConnected(f"no ZooKeeper server answers at {names}")
 
@@ -48,15 +46,17 @@ async def _end_session_at(
     clock: Clock,
     transport: Transport,
     access: ZooKeeperAccess,
-) -> None:
+) -> bool:
     connection = ZooKeeperConnection(NoOwner(), clock.now)
     try:
         async with asyncio.timeout(_END_TIMEOUT_MS / _MS_PER_S):
             await transport.connect(lambda: connection, *server, access.tls)
             attached = await connection.handshake(session_id, password, _END_TIMEOUT_MS, 0)
-            if attached.session_id == session_id:
+            is_alive = attached.session_id == session_id
+            if is_alive:
                 await log_in(connection, access.login)
                 await end(connection)
+            return is_alive
     finally:
         connection.abort()
 

@@ -21,7 +21,7 @@ from support.rows import proof
 
 from minikafka.base.coordination import LEADERS
 from minikafka.base.model import TopicPartition
-from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
+from minikafka.base.zookeeper import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.transport import SocketTransport

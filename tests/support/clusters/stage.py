@@ -21,7 +21,7 @@ from kazoo.exceptions import NoNodeError
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
-from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
+from minikafka.base.zookeeper import SESSION_FILE
 from minikafka.broker.rpc.messages import RELEASE_STEP, STEPS, encode_step, encode_steps
 from minikafka.checks.delivery import History, verdict
 from minikafka.client import Client, NewTopic

@@ -20,10 +20,10 @@ from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import NoNode
 from minikafka.base.model import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from minikafka.base.ports import Znode
+from minikafka.base.zookeeper import SESSION_FILE
 from minikafka.broker.broker import BrokerServer
 from minikafka.broker.ledger.reader import Line, read_all
 from minikafka.broker.ledger.writer import directory_of
-from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE
 from minikafka.client import Client, NewTopic
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.runtime.tasks import TaskRegistry

@@ -9,20 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
 
 from minikafka.base.errors import StorageFailed
 from minikafka.base.names import parse_json
 from minikafka.base.ports import Storage, ZooKeeper
+from minikafka.base.zookeeper import SESSION_FILE, decode_session
 
 logger = logging.getLogger(__name__)
-
-SESSION_FILE: Final = "zookeeper-session"
-"""Name of the file in the first log directory."""
-_SESSION_IDS: Final = range(-(2**63), 2**63)
-"""The session ids that ZooKeeper's protocol can carry; 0 stands for no session."""
-_PASSWORD_BYTES: Final = 16
 
 
 class SessionFile:
@@ -40,7 +34,7 @@ class SessionFile:
                 return
             former = parse_json(self._storage.read(self._path))
             if former.get("place") in (None, self._storage.place(self._directory)):
-                await close_session(*_session(former))
+                await close_session(*decode_session(former))
             else:
                 logger.warning("%s was copied, so the session in it is not ended", self._path)
         except (ValueError, KeyError, TypeError, AttributeError, StorageFailed):
@@ -58,13 +52,3 @@ class SessionFile:
             self._storage.write_atomically(self._path, data, private=True)
         except StorageFailed as failure:
             logger.warning("the ZooKeeper session was not saved for the next start: %s", failure)
-
-
-def _session(former: Mapping[str, Any]) -> tuple[int, bytes]:
-    """Return the id and password in the file's content. Raises ValueError, KeyError, TypeError if malformed."""
-    session_id, password = former["id"], bytes.fromhex(former["password"])
-    if type(session_id) is not int or session_id == 0 or session_id not in _SESSION_IDS:
-        raise ValueError("the session id is invalid")
-    if len(password) > _PASSWORD_BYTES:
-        raise ValueError("the session password is invalid")
-    return session_id, password

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from minikafka.broker.rpc.messages import HOLD_STEP, RELEASE_STEP, encode_step
 from minikafka.tools.cluster.directory import ClusterError
+from minikafka.tools.cluster.faults.names import check_step
 from minikafka.tools.cluster.launch.launcher import POLL_MS
 from minikafka.tools.cluster.observation.observed import WAIT_MS, ObservedCluster
 from minikafka.tools.cluster.observation.state import STATE_TIMEOUT_MS
@@ -59,6 +60,7 @@ class ProcessFaults(ObservedCluster):
         `brokers` defaults to all brokers that run and are not paused, including the active controller.
         Brokers that are started later do not block.
         """
+        check_step(step)
         await self._call_gates(HOLD_STEP, step, brokers)
 
     async def release(self, step: str, brokers: Collection[int] | None = None) -> None:

@@ -14,9 +14,10 @@ from minikafka.base.endpoints import parse_endpoint
 from minikafka.base.errors import ConfigError, NotConnected, OutcomeUnknown
 from minikafka.base.model import Broker
 from minikafka.base.protocol_versions import VERSIONS, Versions
+from minikafka.base.zookeeper import SESSION_FILE
 from minikafka.broker.modes.zookeeper import registration
 from minikafka.broker.modes.zookeeper.registration import Registration
-from minikafka.broker.modes.zookeeper.session_file import SESSION_FILE, SessionFile
+from minikafka.broker.modes.zookeeper.session_file import SessionFile
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.simulation.clocks import SkewedClock

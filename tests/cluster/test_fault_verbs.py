@@ -1,0 +1,251 @@
+"""Faults of disks, sessions, coordinators and steps, on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.clusters.running_cluster import eventually
+
+from minikafka import ClusterError, LocalCluster
+from minikafka.tools.cluster.local import BlockingCluster
+
+KEYS = {
+    "zookeeper.session.timeout.ms": 3_000,
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
+    "min.insync.replicas": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockingCluster]:
+    data = tmp_path_factory.mktemp("faults")
+    with LocalCluster(3, data=data, config=KEYS, faults=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: BlockingCluster) -> Iterator[BlockingCluster]:
+    yield shared
+    for broker in (1, 2, 3):
+        if shared._cluster.process(broker) is not None:
+            shared.resume(broker)
+        shared.heal_disk(broker)
+    asyncio.run(shared._cluster.start())
+    shared.wait_until_in_sync()
+
+
+def create(cluster: BlockingCluster, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(30)
+    cluster.wait_for_isr(topic)
+
+
+def produce(cluster: BlockingCluster, topic: str, *values: bytes, timeout_ms: int = 30_000) -> int:
+    """Return how many records were acknowledged by all replicas."""
+    acked: list[bytes] = []
+    settings = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": timeout_ms}
+    producer = Producer({**settings, "acks": "all", "linger.ms": 0, "log_level": 0})
+    for value in values:
+        producer.produce(
+            topic,
+            value,
+            on_delivery=lambda error, message: None if error else acked.append(message.value()),
+        )
+        producer.flush(60)
+    return len(acked)
+
+
+def read(cluster: BlockingCluster, topic: str, count: int) -> list[bytes]:
+    settings = {"group.id": f"read-{topic}", "auto.offset.reset": "earliest", "log_level": 0}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, **settings})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    while len(found) < count:
+        message = consumer.poll(30)
+        assert message is not None
+        if not message.error():
+            found.append(message.value())
+    consumer.close()
+    return found
+
+
+def test_leader_with_a_full_disk_is_replaced_and_loses_no_record(cluster: BlockingCluster):
+    create(cluster, "full")
+    leader = cluster.leader_of("full", 0)
+    values = [b"%d" % number * 500 for number in range(10)]
+
+    with cluster.fill_disk(leader, free_bytes=2_000) as fault:
+        assert produce(cluster, "full", *values) == 10
+        assert cluster.leader_of("full", 0) != leader
+    assert fault.hits == {"operations": 1}
+
+    # The next restart meets no fault any more, and the one after a second fault neither.
+    cluster.restart(leader)
+    cluster.wait_for_isr("full")
+    assert read(cluster, "full", 10) == values
+
+
+def test_fault_of_a_disk_outlives_the_broker_until_it_is_healed(cluster: BlockingCluster):
+    with cluster.fail_sync(2) as fault:
+        counts = [fault.count()["operations"]]
+        for _ in range(2):
+            cluster.kill(2)
+            cluster.start(2)
+            counts.append(fault.count()["operations"])
+    assert counts[0] < counts[1] < counts[2]
+    assert fault.heal() == fault.hits
+
+    cluster.restart(2)
+    cluster.wait_until_in_sync()
+
+
+def test_broker_that_is_down_gets_a_fault_and_loses_it(cluster: BlockingCluster):
+    cluster.stop(2)
+    with (
+        cluster.fail_sync(2) as fault,
+        pytest.raises(ClusterError, match="Input/output error"),
+    ):
+        cluster.start(2)
+    assert fault.hits["operations"] > 0
+    cluster.start(2)
+
+
+def test_slow_sync_delays_a_clean_stop(cluster: BlockingCluster):
+    with cluster.slow_sync(3, 20) as fault:
+        cluster.stop(3)
+        assert fault.count()["operations"] > 0
+
+
+def test_paused_broker_keeps_its_disk(cluster: BlockingCluster):
+    cluster.pause(1)
+
+    with pytest.raises(
+        ClusterError, match=r"broker 1 is paused \(SIGSTOP\): its disk is unchanged"
+    ):
+        cluster.fill_disk(1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((9,), "there is no broker 9, the cluster has 1, 2, 3"),
+        ((1, "/nowhere"), "broker 1 has no log directory /nowhere, but "),
+        ((1, None, -1), "free_bytes must be a whole number from 0 to"),
+        ((1, None, "1k"), "free_bytes must be a whole number from 0 to .*, got '1k'"),
+    ],
+)
+def test_invalid_fault_of_a_disk_is_refused(
+    cluster: BlockingCluster, arguments: tuple[int], error: str
+):
+    with pytest.raises(ClusterError, match=error):
+        cluster.fill_disk(*arguments)
+
+
+def test_cluster_without_faults_refuses_them(tmp_path: Path):
+    with (
+        LocalCluster(1, data=tmp_path) as plain,
+        pytest.raises(ClusterError, match=r"without faults: use LocalCluster\(faults=True\)"),
+    ):
+        plain.fill_disk(1)
+
+
+def test_broker_registers_again_each_time_its_session_is_expired(cluster: BlockingCluster):
+    for _ in range(2):
+        before = registration(cluster, 2)
+        cluster.expire_session(2)
+        asyncio.run(eventually(lambda before=before: is_newer(cluster, 2, before)))
+    cluster.wait_until_in_sync()
+
+
+def registration(cluster: BlockingCluster, broker: int) -> int:
+    return int(cluster.state().answers[broker]["broker_epoch"])
+
+
+async def is_newer(cluster: BlockingCluster, broker: int, before: int) -> bool:
+    answers = (await cluster.state()).answers  # type: ignore[misc]
+    return broker in answers and answers[broker]["broker_epoch"] > before
+
+
+def test_dead_broker_has_one_session_to_expire(cluster: BlockingCluster):
+    cluster.kill(3)
+    cluster.expire_session(3)
+
+    with pytest.raises(ClusterError, match="broker 3 has no session with ZooKeeper to end"):
+        cluster.expire_session(3)
+
+
+def test_lost_coordinator_of_a_group_is_replaced(cluster: BlockingCluster):
+    create(cluster, "grouped")
+    assert produce(cluster, "grouped", b"1") == 1
+    assert read(cluster, "grouped", 1) == [b"1"]
+
+    lost = cluster.lose_coordinator("read-grouped", pause=True)
+
+    cluster.expire_session(lost)
+    assert cluster.coordinator_of("read-grouped") != lost
+
+
+def test_lost_coordinator_of_a_transaction_is_replaced(cluster: BlockingCluster):
+    create(cluster, "transacted")
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": "payer", "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("transacted", b"paid")
+
+    lost = cluster.lose_coordinator(transactional_id="payer")
+    producer.commit_transaction(60)
+
+    assert cluster._cluster.process(lost) is None
+    assert cluster.coordinator_of(transactional_id="payer") != lost
+    assert read(cluster, "transacted", 1) == [b"paid"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"group": "nobody"}, "there is no group nobody"),
+        ({"transactional_id": "nobody"}, "there is no transactional id nobody"),
+        ({}, "name either a group or a transactional id"),
+    ],
+)
+def test_unknown_coordinator_is_refused(
+    cluster: BlockingCluster, arguments: dict[str, str], error: str
+):
+    with pytest.raises(ClusterError, match=error):
+        cluster.lose_coordinator(**arguments)
+
+
+def test_step_is_held_until_the_end_of_the_block(cluster: BlockingCluster):
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for topic in ("held", "held-again"):
+        with pytest.raises(ZeroDivisionError), cluster.at_step("creation.partitions-new") as step:  # noqa: PT012
+            created = admin.create_topics([NewTopic(topic, 1, 3)])[topic]
+            assert step.wait() in (1, 2, 3)
+            assert not created.done()
+            raise ZeroDivisionError
+        assert created.result(30) is None
+
+
+def test_unknown_step_is_refused_with_the_nearest_names(cluster: BlockingCluster):
+    with pytest.raises(
+        ClusterError,
+        match=r"there is no step 'creation\.partitions-nwe'; .* creation\.partitions-new,",
+    ):
+        cluster.at_step("creation.partitions-nwe")
+
+
+def test_step_at_a_paused_broker_names_it_at_the_end(cluster: BlockingCluster):
+    with (
+        pytest.raises(ClusterError, match="broker 2 is paused, and may stay blocked at step"),
+        cluster.at_step("creation.partitions-new"),
+    ):
+        cluster.pause(2)
