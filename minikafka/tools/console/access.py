@@ -25,6 +25,11 @@ SECURITY_HEADERS: Final = {
 _URL: Final = "open the URL that the console has printed"
 
 
+def url_of(port: int, token: str) -> str:
+    """Return the address of the page, with the token."""
+    return f"http://127.0.0.1:{port}/?token={token}"
+
+
 def check_origin(headers: Mapping[str, str], port: int) -> None:
     """Raise RequestRefused for a request that another page or another host name causes."""
     names = {f"127.0.0.1:{port}", f"localhost:{port}"}

@@ -17,7 +17,11 @@ _RATES: Final = {
 """The rates of a row, and the counters of the broker from which they are computed."""
 _RATE_MS: Final = 1_000
 """Shortest time over which a rate is computed."""
-_REASONS: Final = {DOWN: "it has no process", PAUSED: "its process is paused (SIGSTOP)"}
+_REASONS: Final = {
+    DOWN: "it has no process",
+    PAUSED: "its process is paused (SIGSTOP)",
+    UNREACHABLE: "the other brokers do not list it as alive",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,18 +126,18 @@ class PartitionGrid:
         return row
 
     def counts(self) -> dict[int, list[int]]:
-        """Return by broker id: led partitions, led partitions of which it is the preferred leader, replicas."""
+        """Return by broker id: partitions that it leads, that it is the preferred leader of, and that it replicates."""
         if self._counts is not None:
             return self._counts
         found: dict[int, list[int]] = {}
         for row in self.rows.values():
             for replica in row[REPLICAS]:
                 found.setdefault(replica, [0, 0, 0])[2] += 1
+            for preferred in row[REPLICAS][:1]:
+                found[preferred][1] += 1
             leader = row[LEADER]
             if leader is not None:
-                count = found.setdefault(leader, [0, 0, 0])
-                count[0] += 1
-                count[1] += row[REPLICAS][:1] == [leader]
+                found.setdefault(leader, [0, 0, 0])[0] += 1
         self._counts = found
         return found
 

@@ -23,6 +23,7 @@ from minikafka.tools.console.access import (
     TOKEN_HEADER,
     check_origin,
     check_token,
+    url_of,
 )
 from minikafka.tools.console.actions import RUN_S, list_actions, list_runs, plan_action, run_action
 from minikafka.tools.console.context import Asked, Console
@@ -38,6 +39,7 @@ from minikafka.tools.console.watch import Viewer
 logger = logging.getLogger(__name__)
 
 PAGE: Final = Path(__file__).with_name("page")
+IDLE_POLL_MS: Final = 1_000
 STREAMS_MAX: Final = 64
 BODY_BYTES: Final = 1024 * 1024
 LIMIT_S: Final = 12
@@ -100,6 +102,7 @@ class ConsoleServer:
         self._run = rng.bytes(4).hex()
         self._files = _page_files()
         self._streams = 0
+        self._last_request = console.clock.now()
         application = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guard()])
         application.router.add_get("/api/stream", self._stream)
         application.router.add_get("/api/tail/{topic}", self._tail)
@@ -119,7 +122,16 @@ class ConsoleServer:
     @property
     def url(self) -> str:
         """The address of the page, with the token."""
-        return f"http://127.0.0.1:{self.port}/?token={self._token}"
+        return url_of(self.port, self._token)
+
+    async def until_idle(self, idle_ms: int) -> None:
+        """Wait until nobody has looked for this time."""
+        clock = self.console.clock
+        while True:
+            left = self._last_request + idle_ms - clock.now()
+            if left <= 0 and not self._streams:
+                return
+            await clock.sleep(max(left, IDLE_POLL_MS))
 
     async def close(self) -> None:
         """End all requests, and close the console."""
@@ -131,12 +143,15 @@ class ConsoleServer:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            self._last_request = self.console.clock.now()
             try:
                 check_origin(request.headers, self.port)
                 if request.path.startswith("/api/"):
                     given = request.headers.get(TOKEN_HEADER) or request.query.get("token")
                     check_token(given, self._token)
-                return await handler(request)
+                answer = await handler(request)
+                self._last_request = self.console.clock.now()
+                return answer
             except web.HTTPException as error:
                 return _failure(error.status, _HTTP.get(error.status, error.reason), "")
             except TimeoutError:
@@ -206,6 +221,7 @@ class ConsoleServer:
                 request.transport.abort()
         finally:
             self._streams -= 1
+            self._last_request = self.console.clock.now()
         return response
 
 

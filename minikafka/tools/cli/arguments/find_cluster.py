@@ -70,6 +70,18 @@ def bootstrap_servers(
     return record.bootstrap
 
 
+def recorded_servers(data: str | None) -> str:
+    """Return the brokers of the cluster in `data`, also if none of them runs; connect as `bootstrap_servers` does.
+
+    Raises ClusterError.
+    """
+    directory = directories.ClusterDirectory(Path(data_directory(data)))
+    record = directory.read_existing()
+    if command_config_file() is None:
+        _choose_login(directory, record, None)
+    return record.bootstrap
+
+
 def _choose_login(
     directory: directories.ClusterDirectory,
     record: directories.ClusterRecord,

@@ -18,9 +18,10 @@ from minikafka.tools.cli.terminal.echo import json_option
     metavar="PORT",
     help="Port of the page.  [default: a free one]",
 )
+@click.option("--listening", type=int, metavar="FD", hidden=True, help="A socket that listens.")
 @connection_options
 @json_option
-def console(port: int, bootstrap: str | None, data: str | None) -> None:
+def console(port: int, listening: int | None, bootstrap: str | None, data: str | None) -> None:
     """Serve the console of a cluster on 127.0.0.1 until Ctrl-C, and print its URL.
 
     The page shows brokers, partitions, groups, transactions and topics as they change, also while brokers or ZooKeeper
@@ -30,4 +31,4 @@ def console(port: int, bootstrap: str | None, data: str | None) -> None:
     acts as the user of --command-config. Standard error has a line for each command that it runs.
     """
     import_at_once()
-    console_process.serve(port, bootstrap, data)
+    console_process.serve(port, listening, bootstrap, data)

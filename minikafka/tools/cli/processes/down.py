@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+import minikafka.runtime.clock as clocks
+import minikafka.tools.console.standby as standby
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
 from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
@@ -15,8 +17,9 @@ from minikafka.tools.cli.terminal.echo import echo
 @needs_machine("ends processes")
 @timeout_option
 def down(data: str | None) -> None:
-    """Stop all brokers and the ZooKeeper of the cluster; keep the data."""
+    """Stop all brokers, the ZooKeeper and the console of the cluster; keep the data."""
     found = find_cluster(data)
     ids = [broker.id for broker in found.record.brokers]
     run(found.stop(), reason=until_ended(found, data, ids, "close its logs"))
+    run(standby.stop(found.directory, clocks.SystemClock()))
     echo(f"{found.directory.path}: all processes have stopped", err=True)

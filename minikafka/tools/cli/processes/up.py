@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+import minikafka.runtime.clock as clocks
 import minikafka.tools.cli.arguments.config_files as config_files
 import minikafka.tools.cluster.directory as directories
 import minikafka.tools.cluster.local as clusters
@@ -14,8 +15,9 @@ import minikafka.tools.cluster.observation.causes as root_causes
 import minikafka.tools.cluster.observation.sights as sight
 import minikafka.tools.cluster.processes as processes
 import minikafka.tools.cluster.secure.clients as client_blocks
+import minikafka.tools.console.standby as standby
 from minikafka.base.coordination import MODES
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.zookeeper import parse_zookeeper, shown_kind
 from minikafka.tools.cli.arguments.options import config_option, needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
@@ -123,9 +125,29 @@ def up(
         echo(line, err=True)
     if urls := wanted.metrics_urls:
         echo(f"metrics: {', '.join(urls.values())}", err=True)
-    extra = {"changes": differences.as_json(), "postponed": list(wanted.postponed), "kept": kept}
+    console = _console(wanted)
+    extra = {
+        "console_url": console,
+        "changes": differences.as_json(),
+        "postponed": list(wanted.postponed),
+        "kept": kept,
+    }
     lines = client_blocks.blocks(wanted.client_access()) if secure else []
     show(describe(wanted) | extra, [wanted.bootstrap, *lines])
+
+
+def _console(wanted: clusters.LocalCluster) -> str | None:
+    """Start the console of the cluster, which costs little while nobody looks; print and return its URL.
+
+    A cluster serves without its console too: if it cannot be started, print why, and return None.
+    """
+    try:
+        url = standby.ensure(wanted.directory, clocks.SystemRng())
+    except (MinikafkaError, OSError) as error:
+        echo(f"minikafka: warning: the console was not started: {error}", err=True)
+        return None
+    echo(f"console: {url}", err=True)
+    return url
 
 
 async def _start(wanted: clusters.LocalCluster) -> Differences:

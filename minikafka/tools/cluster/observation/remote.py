@@ -101,11 +101,24 @@ class RemoteCluster:
         """
         if self._sights is None:
             found = await self.ask(STATE, {})
-            answers = {id_: _state(rows) for id_, rows in found.items() if isinstance(rows, list)}
+            answers = {id_: state_of(rows) for id_, rows in found.items() if isinstance(rows, list)}
             if not answers:
                 raise _why_none(self._failures)
             self._sights = self._sights_of(answers)
         return self._sights
+
+    def sights_from(self, known: Mapping[int, Mapping[str, Any] | OSError | KafkaError]) -> Sights:
+        """Return what the brokers tell of themselves, given their answers to `state`, or the errors of the calls."""
+        answers: dict[int, Mapping[str, Any]] = {}
+        for id_, one in known.items():
+            if isinstance(one, KafkaError):
+                self._failures[id_] = one
+            elif isinstance(one, OSError):
+                text = one.strerror or str(one)
+                self._failures[id_] = KafkaError(ErrorCode.NETWORK_EXCEPTION, text)
+            else:
+                answers[id_] = one
+        return self._sights_of(answers)
 
     def _sights_of(self, answers: Mapping[int, Mapping[str, Any]]) -> Sights:
         rows = [row for answer in answers.values() for row in answer["replicas"]]
@@ -166,7 +179,7 @@ def _why_none(failures: Mapping[int, KafkaError]) -> KafkaError:
     return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker answers: {texts}")
 
 
-def _state(rows: list[bytes]) -> dict[str, Any]:
+def state_of(rows: list[bytes]) -> dict[str, Any]:
     """Return the answer to `state` as the control plane gives it: the broker, with its replicas."""
     summary, *replicas = map(json.loads, rows)
     replicas.sort(key=lambda row: (row["topic"], row["partition"]))

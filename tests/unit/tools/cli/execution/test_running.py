@@ -28,6 +28,7 @@ WITHOUT_LIMIT = {
     "generate dockerfile",
     "generate logrotate",
     "generate systemd",
+    "console",
     "init-secret",
     "logs",
     "pipeline package",
