@@ -189,9 +189,10 @@ class Feed(threading.Thread):
         """Send records until `end`, and wait for all answers."""
         while not self._done.is_set():
             producer = Producer(self._settings, logger=self._log)
-            with suppress(KafkaException):
+            # A fatal error becomes a SystemError in the middle of a callback.
+            with suppress(KafkaException, SystemError):
                 self._send(producer)
-            with suppress(KafkaException):
+            with suppress(KafkaException, SystemError):
                 producer.flush(STEP_SECONDS)
 
     def _send(self, producer: Producer) -> None:
