@@ -131,6 +131,18 @@ def patiently(call: Callable[[], Any]) -> Any:
         time.sleep(0.5)
 
 
+def in_time(check: Callable[[], list[str]], *, was_killed: bool) -> list[str]:
+    """Return the problems that `check` finds; after a kill, repeat it until it finds none or STEP_SECONDS are over.
+
+    The high watermark that a killed leader has stored is older than that of its last answer. Consumers see the last
+    records when the followers have fetched again.
+    """
+    deadline = time.monotonic() + STEP_SECONDS
+    while (found := check()) and was_killed and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return found
+
+
 def note_refusal(into: list[KafkaError], error: KafkaError | None, _: object) -> None:
     if error is not None:
         into.append(error)
