@@ -209,6 +209,10 @@ class Feed(threading.Thread):
         else:
             self.failures[error.name()] += 1
 
+    def has_answers_since(self, moment: float) -> bool:
+        """True if each partition has had an answer since this moment, so that no pause from before it lasts."""
+        return min(self._latest.values()) > moment
+
     def longest_pause(self) -> float:
         """Return the longest time without an answer for a partition since the last call, in seconds."""
         found = max(self._longest.values())
@@ -317,6 +321,8 @@ class Run:
         self._brokers.start(broker, code)
         name = f"broker {broker}, {former} → {code.name}, {number.name}"
         await self._until(name, partial(self._is_whole, broker))
+        # The producer may look for the new leaders later than the brokers need, and a pause ends with an answer.
+        await self._until("answers to the producer", partial(self._has_answers, time.monotonic()))
         pause = round(self._feed.longest_pause(), 2)
         pauses = self.facts["pauses"]
         assert isinstance(pauses, list)
@@ -388,6 +394,9 @@ class Run:
             return len(partitions) >= 2 * PARTITIONS and all(
                 len(one.isr) == len(BROKERS) for one in partitions
             )
+
+    async def _has_answers(self, since: float) -> bool:
+        return self._feed.has_answers_since(since)
 
     async def _has_copies(self) -> bool:
         async with Client(self._brokers.bootstrap, read_committed=True) as client:

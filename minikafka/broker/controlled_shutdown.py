@@ -18,13 +18,19 @@ from minikafka.broker.rpc import messages
 logger = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_MS: Final = 30_000
+HANDOVER_MS: Final = 100
+"""Time for which the broker still answers clients after its leaderships have moved.
+
+Its answers name the new leaders. Without them, clients ask other brokers, which may not have their metadata yet; then
+librdkafka asks again only after a second.
+"""
 
 
 def longest_ms(config: BrokerConfig) -> int:
     """Return the maximum time that `ControlledShutdown.run` takes."""
     attempts = config.controlled_shutdown_max_retries if config.controlled_shutdown_enable else 0
     pauses = max(0, attempts - 1) * config.controlled_shutdown_retry_backoff_ms
-    return attempts * _CALL_TIMEOUT_MS + pauses
+    return attempts * _CALL_TIMEOUT_MS + pauses + (HANDOVER_MS if attempts else 0)
 
 
 def note(ledger: Ledger, fact: str, **details: object) -> None:
@@ -63,6 +69,7 @@ class ControlledShutdown:
                 continue
             self._note_remaining(attempt, remaining)
             if not remaining:
+                await self._clock.sleep(HANDOVER_MS)
                 return
             count = len(remaining)
             logger.warning(
