@@ -488,11 +488,18 @@ async def connect_tls(
     port: int,
     client: RenewableTls,
     after_read: Callable[[], None] | None,
+    source: tuple[str, int] | None = None,
 ) -> StreamHandler:
-    """Open a connection and shake hands. Raises OSError, of which ssl.SSLError is a subclass."""
+    """Open a connection, from the address `source` if it is given, and shake hands.
+
+    Raises OSError, of which ssl.SSLError is a subclass.
+    """
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        lambda: TlsConnected(factory, after_read, client.context, host), host, port
+        lambda: TlsConnected(factory, after_read, client.context, host),
+        host,
+        port,
+        local_addr=source,
     )
     try:
         await connection.ready

@@ -43,10 +43,16 @@ class SocketListener:
 
 
 class SocketTransport:
-    """The Transport port over TCP. `after_read` is called after the handling of each read."""
+    """The Transport port over TCP. `after_read` is called after the handling of each read.
 
-    def __init__(self, after_read: Callable[[], None] | None = None) -> None:
+    `source`: the address from which connections are opened; None: the system chooses.
+    """
+
+    def __init__(
+        self, after_read: Callable[[], None] | None = None, source: str | None = None
+    ) -> None:
         self._after_read = after_read
+        self._source = None if source is None else (source, 0)
 
     def tls(self, keys: SecurityKeys, *, server: bool, between: bool = False) -> RenewableTls:
         from minikafka.runtime.tls_keys import source_of  # cryptography takes 30 ms
@@ -90,9 +96,12 @@ class SocketTransport:
         loop = asyncio.get_running_loop()
         if tls is not None:
             return await connect_tls(
-                factory, host, port, cast("RenewableTls", tls), self._after_read
+                factory, host, port, cast("RenewableTls", tls), self._after_read, self._source
             )
         _, connection = await loop.create_connection(
-            lambda: SocketConnection(factory(), self._after_read), host, port
+            lambda: SocketConnection(factory(), self._after_read),
+            host,
+            port,
+            local_addr=self._source,
         )
         return connection.handler

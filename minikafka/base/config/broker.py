@@ -120,6 +120,12 @@ class BrokerConfig(ReplicationKeys):
         "Listener of the control plane, as in listeners; without a host, its address is that of the listener between "
         "brokers.",
     )
+    minikafka_source_address: str | None = key(
+        STRING,
+        None,
+        "Address of this machine from which the broker connects to other brokers and to ZooKeeper; without it, the "
+        "system chooses. What stands between brokers then knows which broker connects.",
+    )
     minikafka_cluster_secret: str = key(
         PASSWORD,
         "",

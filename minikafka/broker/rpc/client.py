@@ -72,7 +72,8 @@ class ControlPlaneClient:
 
     `cluster_id`: must be equal at the caller and the called broker (`""` while both do not know the id).
     `sender_id`: id of the calling broker, -1 for a tool. `tls`: for brokers whose control listener is encrypted.
-    `versions`: the versions of the protocol that the caller uses.
+    `versions`: the versions of the protocol that the caller uses. `source`: the address from which it connects; None:
+    the system chooses.
     """
 
     def __init__(
@@ -84,8 +85,10 @@ class ControlPlaneClient:
         rng: Rng,
         tls: Encryption | None = None,
         versions: Versions = VERSIONS,
+        source: str | None = None,
     ) -> None:
         self.versions = versions
+        self._source = None if source is None else (source, 0)
         self._clock = clock
         self._tls = tls
         self._signer = Signer(secret, cluster_id, sender_id, rng.bytes(8))
@@ -217,7 +220,10 @@ class ControlPlaneClient:
             keep = None if is_fresh else IDLE_CLIENT_SECONDS
             session = self._sessions[is_fresh] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=0, force_close=is_fresh, keepalive_timeout=keep
+                    limit=0,
+                    force_close=is_fresh,
+                    keepalive_timeout=keep,
+                    local_addr=self._source,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},

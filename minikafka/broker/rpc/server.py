@@ -80,15 +80,23 @@ class HttpControlPlane(ControlPlaneClient):
         descriptors: Callable[[], int] = lambda: sys.maxsize,
         tls: ControlTls | None = None,
         versions: Versions = VERSIONS,
+        source: str | None = None,
     ) -> None:
         """`sender_id`: this broker's id, -1 for a tool. Received calls must be addressed to this id.
 
         `descriptors()` returns the maximum number of open file descriptors of this process. `tls`: None if calls are
-        neither received nor sent under TLS.
+        neither received nor sent under TLS. `source`: the address from which calls are sent.
         """
         client, server = (None, None) if tls is None else (tls.client, tls.server)
         super().__init__(
-            secret, cluster_id, sender_id, clock, rng, cast("Encryption | None", client), versions
+            secret,
+            cluster_id,
+            sender_id,
+            clock,
+            rng,
+            cast("Encryption | None", client),
+            versions,
+            source,
         )
         self._server_tls = cast("Encryption | None", server)
         self._sender_id = sender_id

@@ -60,6 +60,9 @@ _COMMANDS: Final = {
         "kafka_home.kafka_tool",
         "Run a class of Kafka's distribution, for the scripts of kafka-home.",
     ),
+    "fault-proxy": Entry(
+        "foreground.fault_proxy", "Run the proxy of a cluster with faults in the foreground."
+    ),
     "generate": Entry("generate", "Print files for systemd, Docker, logrotate and Prometheus."),
     "zk": Entry("zk", "Rebuild ZooKeeper's data, or move them elsewhere."),
     "topics": Entry("topics", "Create, list, describe, alter and delete topics."),
@@ -112,6 +115,7 @@ _ON_THIS_MACHINE: Final = (
     "check-kafka-data",
     "kafka-home",
     "kafka-tool",
+    "fault-proxy",
     "zk",
 )
 """The commands that use no cluster, but a server or files of this machine."""

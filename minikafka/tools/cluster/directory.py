@@ -20,20 +20,20 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.config.keys import INT_MAX, LONG_MAX
 from minikafka.base.coordination import CONTROLLER, MODES
 from minikafka.base.endpoints import PLAINTEXT, Endpoint, SecurityProtocol
-from minikafka.base.errors import ConfigError, MinikafkaError, StorageFailed
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.base.names import parse_cluster_id, parse_json, parse_replica_directory
 from minikafka.base.ports import Clock, Rng
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL, KINDS, MANAGED, OWN
 from minikafka.broker.ledger.writer import directory_of
 from minikafka.runtime.locks import close_to_others, holder_of, open_lock, try_lock
-from minikafka.runtime.storage import DiskStorage
 from minikafka.storage.log import checkpoints
+from minikafka.tools.cluster.durable_files import is_same_file, make_durable, write_private
 from minikafka.tools.cluster.processes import ProcessId
 from minikafka.tools.cluster.settings import ClusterSettings, decode_settings, encode_settings
 
@@ -109,6 +109,18 @@ class BrokerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyRecord:
+    """The proxy in front of every port of a cluster with `faults`, which delays, holds and drops bytes on request.
+
+    `ports`: for each port that is advertised, the port on which the broker or ZooKeeper behind it listens. `process`:
+    the latest process of the proxy.
+    """
+
+    ports: Mapping[int, int]
+    process: ProcessId | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterRecord:
     """The content of `cluster.json`.
 
@@ -134,6 +146,18 @@ class ClusterRecord:
     """True if the cluster was started with `secure`: it has an authority, users and ACLs of its own."""
     has_faults: bool = False
     """True if the latest start was one with faults: brokers accept faults of their disks and connections."""
+
+    proxy: ProxyRecord | None = None
+    """The proxy of a cluster that was started with `faults`; None if clients reach the brokers directly."""
+
+    def listening(self, port: int) -> int:
+        """Return the port on which the process listens that clients reach at an advertised port of the cluster."""
+        return port if self.proxy is None else self.proxy.ports.get(port, port)
+
+    @property
+    def zookeeper_port(self) -> int:
+        """The advertised port of the ZooKeeper server that the cluster runs."""
+        return int(self.zookeeper.rpartition(":")[2])
 
     @property
     def listener_names(self) -> tuple[str, ...]:
@@ -378,14 +402,14 @@ class ClusterDirectory:
         lock = self.path / "lock"
         while True:
             is_new = not self.path.exists()
-            _make_durable(self.path)
+            make_durable(self.path)
             close_to_others(self.path)
             try:
                 file = os.fdopen(open_lock(str(lock)), "ab")
             except FileNotFoundError:  # the directory was removed in between
                 continue
             with file:
-                if try_lock(file.fileno()) and _is_same_file(file, lock):
+                if try_lock(file.fileno()) and is_same_file(file, lock):
                     self.lock_holder = ""
                     try:
                         yield
@@ -438,47 +462,6 @@ class DirectorySnapshot:
                     shutil.rmtree(created, ignore_errors=True)
 
 
-def _make_durable(path: Path) -> None:
-    """Create a directory that will exist after a power loss, with its parents, if it does not exist. Raises OSError."""
-    try:
-        DiskStorage().make_directories(str(path))
-    except StorageFailed as failure:
-        raise failure.cause from None
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replace a file atomically and durably; only the owner may read the new file.
-
-    Raises OSError, which names the file.
-    """
-    new_file = file.with_name(f"{file.name}.new")
-    try:
-        new_file.unlink(missing_ok=True)
-        descriptor = os.open(new_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new_file.replace(file)
-        DiskStorage().sync_directory(str(file.parent))
-    except StorageFailed as failure:
-        raise failure.cause from None
-    except OSError as error:
-        error.filename = error.filename or str(file)
-        raise
-
-
-def _is_same_file(file: IO[bytes], path: Path) -> bool:
-    """True if `path` still names the open file.
-
-    A lock on a removed file is useless: another process may create and lock a new file at `path`.
-    """
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _encode(record: ClusterRecord) -> dict[str, Any]:
     return {
         "bootstrap": record.bootstrap,
@@ -496,6 +479,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "settings": None if record.settings is None else encode_settings(record.settings),
         "secure": record.is_secure,
         "faults": record.has_faults,
+        **({} if record.proxy is None else {"proxy": _encode_proxy(record.proxy)}),
     }
 
 
@@ -516,6 +500,20 @@ def _decode(value: Any) -> ClusterRecord:
         settings=decode_settings(found) if (found := value.get("settings")) else None,
         is_secure=bool(value.get("secure", False)),
         has_faults=bool(value.get("faults", False)),
+        proxy=_decode_proxy(value["proxy"]) if "proxy" in value else None,
+    )
+
+
+def _encode_proxy(proxy: ProxyRecord) -> dict[str, Any]:
+    ports = {str(advertised): listening for advertised, listening in proxy.ports.items()}
+    return {"ports": ports, "process": _encode_process(proxy.process)}
+
+
+def _decode_proxy(value: Any) -> ProxyRecord:
+    ports = value["ports"]
+    return ProxyRecord(
+        {int(name): _decode_number(ports, name, _PORT_MAX) for name in ports},
+        _decode_process(value["process"]),
     )
 
 

@@ -20,6 +20,7 @@ from minikafka.broker.rpc.messages import (
 )
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.faults.disks import DiskVerbs
+from minikafka.tools.cluster.faults.network import NetworkFaults
 from minikafka.tools.cluster.faults.sessions import SessionFaults
 from minikafka.tools.cluster.faults.steps import StepFaults
 from minikafka.tools.cluster.launch.broker_keys import kept_settings
@@ -45,7 +46,7 @@ def started_clusters() -> list[OwnedCluster]:
         return list(_started)
 
 
-class OwnedCluster(StepFaults, SessionFaults, DiskVerbs):
+class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
     """A cluster that this Python process can start and stop.
 
     `request`: what a start launches. `temporary`: the data directory if `stop` removes it, else None.
@@ -108,6 +109,8 @@ class OwnedCluster(StepFaults, SessionFaults, DiskVerbs):
                 else:
                     ids = await launcher.start_broker(broker_id)
             await self._wait_until_serving(launcher, ids, timeout_ms)
+            if self.record.proxy is not None:
+                await self.open_ports()
         except BaseException:
             await self._running.kill_all(launcher.spawned)
             self._held.release()
@@ -145,6 +148,9 @@ class OwnedCluster(StepFaults, SessionFaults, DiskVerbs):
         if self._temporary is not None:
             await self._running.kill_all(self._running.every_process(record))
         else:
+            if record.proxy is not None:
+                with suppress(ClusterError):  # the proxy may have ended
+                    await self.heal()
             await self._running.end_all(record)
 
     async def restart(self, broker_id: int) -> None:
@@ -210,10 +216,13 @@ class OwnedCluster(StepFaults, SessionFaults, DiskVerbs):
                 raise ClusterError("ZooKeeper is already running")
             launcher = self._launcher()
             launcher.check_zookeeper_files()
+            await launcher.start_proxy()
             server = await launcher.spawn_zookeeper()
             if server is None:
                 raise self._no_zookeeper()
             await server.wait_until_serving()
+            if launcher.record.proxy is not None:
+                await self.open_ports()
             await launcher.check_cluster(server)
 
     async def stop_zookeeper(self) -> None:

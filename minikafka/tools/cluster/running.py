@@ -51,13 +51,19 @@ class RunningProcesses:
         process = record.zookeeper_process
         return process if is_alive(process) else None
 
+    def proxy(self, record: ClusterRecord) -> ProcessId | None:
+        """Return the process of the proxy of faults; None if it is down, or if the cluster has none."""
+        process = record.proxy.process if record.proxy is not None else None
+        return process if is_alive(process) else None
+
     def brokers(self, record: ClusterRecord) -> list[ProcessId]:
         """Return the processes of all brokers that run."""
         return list(filter(None, (self.broker(record, broker.id) for broker in record.brokers)))
 
     def every_process(self, record: ClusterRecord) -> list[ProcessId]:
-        """Return the processes of all brokers that run, and the recorded process of ZooKeeper."""
-        return [*self.brokers(record), *filter(None, [record.zookeeper_process])]
+        """Return the processes of all brokers that run, and the recorded ones of ZooKeeper and of the proxy."""
+        others = [record.zookeeper_process, self.proxy(record)]
+        return [*self.brokers(record), *filter(None, others)]
 
     def running_ids(self, record: ClusterRecord) -> list[int]:
         """Return the ids of the brokers that run, including paused brokers."""
@@ -92,6 +98,8 @@ class RunningProcesses:
         await self.end_brokers(self.brokers(record))
         if record.zookeeper_process is not None:
             await end(record.zookeeper_process, self.clock)
+        if (proxy := self.proxy(record)) is not None:
+            await end(proxy, self.clock)
 
     async def end_brokers(self, brokers: Collection[ProcessId]) -> None:
         """End brokers cleanly, all at the same time, without handing over their leaderships."""

@@ -186,3 +186,15 @@ async def test_error_of_a_failed_write_has_no_traceback() -> None:
     error = await handler.ended
     assert isinstance(error, OSError)
     assert error.__traceback__ is None
+
+
+@pytest.mark.key("minikafka.source.address")
+async def test_connection_comes_from_the_source_address_of_its_transport() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        handler = await SocketTransport(source="127.77.0.9").connect(Handler, *server.getsockname())
+        peer, address = server.accept()
+
+    assert address[0] == "127.77.0.9"
+    assert isinstance(handler, Handler)
+    peer.close()
+    await handler.ended

@@ -213,7 +213,7 @@ async def start(
     clock, rng, storage, tasks = SystemClock(), SystemRng(), disk.storage, TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
-    transport = _transport(asyncio.get_running_loop())
+    transport = _transport(asyncio.get_running_loop(), config.minikafka_source_address)
     access = access_of(config, rng)
     zookeeper = ZooKeeperClient(
         connect,
@@ -244,6 +244,7 @@ async def start(
             descriptors.limit,
             tls,
             config.protocol_versions,
+            config.minikafka_source_address,
         ),
         descriptors,
         fetch_text,
@@ -299,9 +300,9 @@ def _mode_class(config: BrokerConfig) -> Callable[..., CoordinationMode]:
     return ControllerMode
 
 
-def _transport(loop: asyncio.AbstractEventLoop) -> SocketTransport:
+def _transport(loop: asyncio.AbstractEventLoop, source: str | None) -> SocketTransport:
     """Return the socket transport. It busy-polls sockets under heavy traffic if the process has no CPU quota."""
-    return SocketTransport(None if has_quota() else BusyPoll(loop).after_read)
+    return SocketTransport(None if has_quota() else BusyPoll(loop).after_read, source)
 
 
 async def _end_session(

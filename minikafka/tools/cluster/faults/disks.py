@@ -57,12 +57,6 @@ class DiskVerbs(ObservedCluster):
         self.record.broker(broker_id)
         return read_faults(self.directory.disk_faults(broker_id))
 
-    def check_faults(self) -> None:
-        """Raise ClusterError if the cluster was started without faults."""
-        if not self.record.has_faults:
-            text = "the cluster was started without faults: use LocalCluster(faults=True)"
-            raise ClusterError(text, "minikafka down, then minikafka up --faults")
-
     async def _harm_disk(
         self, name: str, broker_id: int, log_dir: str | None, kind: str, value: int
     ) -> Fault:

@@ -42,6 +42,7 @@ from minikafka.tools.cluster.launch.plan import (
     coordination_of,
     plan,
 )
+from minikafka.tools.cluster.launch.proxy import PROXY, behind_proxy, proxy_command, set_routes
 from minikafka.tools.cluster.launch.tls_check import check_tls
 from minikafka.tools.cluster.ports import HeldPorts, is_free
 from minikafka.tools.cluster.processes import (
@@ -131,7 +132,7 @@ class Launcher:
         """Start ZooKeeper and all brokers that are down, and resume paused brokers; return all broker ids."""
         before = await self._finish_former_run()
         planned = self.plan(before)
-        await self._check_ports(planned.record.brokers, alone=True)
+        await self._check_ports(planned.record, planned.record.brokers, alone=True)
         self.write(planned)
         return await self._start(planned.record.brokers)
 
@@ -141,6 +142,7 @@ class Launcher:
 
     async def _start(self, brokers: Collection[BrokerRecord]) -> list[int]:
         self.check_zookeeper_files()
+        await self.start_proxy()
         zookeeper = await self.spawn_zookeeper()
         await self.check_cluster(zookeeper)
         if self.record.is_secure:
@@ -281,7 +283,8 @@ class Launcher:
         if record is None:
             return Running()
         ids = self.running.running_ids(record)
-        return Running(ids, bool(ids) or self.running.zookeeper(record) is not None)
+        others = [self.running.zookeeper(record), self.running.proxy(record)]
+        return Running(ids, bool(ids) or any(others))
 
     def write(self, planned: LaunchPlan) -> None:
         """Write the cluster record (`cluster.json`) and the configuration files of the brokers."""
@@ -363,6 +366,8 @@ class Launcher:
             COORDINATION: record.coordination,
             **own,
         }
+        if record.proxy is not None:
+            found |= behind_proxy(broker, record)
         if not broker.port:
             check_inter_broker(found, broker.listeners)
         BrokerConfig.from_mapping(found)
@@ -380,7 +385,7 @@ class Launcher:
             if is_paused(process):
                 await self.running.set_paused(process, False)
             return None
-        port = int(record.zookeeper.rpartition(":")[2])
+        port = record.listening(record.zookeeper_port)
         await self._wait_until_free(port)
         new_server: Callable[..., ServerProcess] = _SERVERS[record.zookeeper_kind]
         if record.is_secure:
@@ -401,7 +406,7 @@ class Launcher:
 
     async def _spawn_broker(self, broker: BrokerRecord) -> None:
         """Start the process of a broker and record it. Raises ClusterError if a port is in use."""
-        await self._check_ports([broker])
+        await self._check_ports(self.record, [broker])
         arguments = ["broker", "--config", str(self.directory.broker_file(broker.id))]
         if self.request.owner is not None:
             arguments += ["--parent", str(self.request.owner.pid)]
@@ -417,8 +422,31 @@ class Launcher:
         protocols = broker.protocols if config is None else protocols_of(config)
         self._save(self.record.with_broker(replace(broker, process=process, protocols=protocols)))
 
-    async def _check_ports(self, brokers: Collection[BrokerRecord], *, alone: bool = False) -> None:
-        """Raise ClusterError if a port of a broker that is down is in use.
+    async def start_proxy(self) -> None:
+        """Start the proxy of a cluster with faults if it does not run, and tell it which ports there are."""
+        record = self.record
+        if record.proxy is None:
+            return
+        process = record.proxy.process
+        if not is_alive(process):
+            await self._check_advertised_ports(record)
+            process = spawn(proxy_command(self.request.owner), self.directory.output(PROXY))
+            self.spawned.append(process)
+            self._save(replace(record, proxy=replace(record.proxy, process=process)))
+        assert process is not None
+        await set_routes(process, self.directory, record, self.clock)
+
+    async def _check_advertised_ports(self, record: ClusterRecord) -> None:
+        """Raise ClusterError if a port that the proxy is to open is in use."""
+        for broker in record.brokers:
+            for name, port in broker.ports.items():
+                if not await self._wait_until_free(port):
+                    raise self._port_error(broker, name, port)
+
+    async def _check_ports(
+        self, record: ClusterRecord, brokers: Collection[BrokerRecord], *, alone: bool = False
+    ) -> None:
+        """Raise ClusterError if a port on which a broker that is down is to listen is in use.
 
         `alone`: a port that another start holds counts as in use too. The program that runs an attached cluster holds
         its ports.
@@ -426,11 +454,15 @@ class Launcher:
         for broker in brokers:
             if is_alive(broker.process) or find_broker(self.directory.broker_file(broker.id)):
                 continue
-            for name, port in broker.ports.items():
+            for name, advertised in broker.ports.items():
+                port = record.listening(advertised)
                 if not await self._wait_until_free(port, alone=alone):
-                    text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
-                    hint = _other_ports(name, self._is_secure(self.directory.read()))
-                    raise ClusterError(f"{text}, or choose other ports", hint)
+                    raise self._port_error(broker, name, port)
+
+    def _port_error(self, broker: BrokerRecord, name: str, port: int) -> ClusterError:
+        text = f"port {port} of broker {broker.id} is in use: stop the process that listens there"
+        hint = _other_ports(name, self._is_secure(self.directory.read()))
+        return ClusterError(f"{text}, or choose other ports", hint)
 
     async def _wait_until_free(self, port: int, *, alone: bool = False) -> bool:
         """Wait up to PORT_WAIT_MS until the port is free; return False if it is still in use.

@@ -18,6 +18,7 @@ only, in the place of PLAINTEXT. It stays secure.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig
@@ -33,6 +34,7 @@ from minikafka.tools.cluster.directory import (
     BrokerRecord,
     ClusterError,
     ClusterRecord,
+    ProxyRecord,
 )
 from minikafka.tools.cluster.ports import HeldPorts, free_ports
 from minikafka.tools.cluster.processes import ProcessId
@@ -192,6 +194,8 @@ class _Planner:
             is_secure=self._is_secure,
             has_faults=self._has_faults(),
         )
+        if record.has_faults:
+            record = replace(record, proxy=self._proxy(record, taken))
         return LaunchPlan(record, tuple(self._postponed.values()))
 
     def _has_faults(self) -> bool:
@@ -202,6 +206,20 @@ class _Planner:
         if wanted:
             self._postponed["faults"] = "faults: takes effect after minikafka down and minikafka up"
         return before.has_faults
+
+    def _proxy(self, record: ClusterRecord, taken: Collection[int]) -> ProxyRecord:
+        """Return the proxy of a cluster. A port that had a port behind it keeps it."""
+        former = self._before.proxy if self._before else None
+        known = former.ports if former else {}
+        advertised = [port for broker in record.brokers for port in broker.ports.values()]
+        if record.runs_zookeeper:
+            advertised.append(record.zookeeper_port)
+        used = {*taken, *advertised, *known.values()}
+        ports = {port: known[port] for port in advertised if port in known}
+        new = [port for port in advertised if port not in known]
+        found = free_ports(len(new), self._rng, used, self._held)
+        process = former.process if former else None
+        return ProxyRecord(ports | dict(zip(new, found, strict=True)), process)
 
     def _check_secure(self) -> None:
         """Raise ClusterError or ConfigError if the request does not fit a secure cluster, or cannot make one."""

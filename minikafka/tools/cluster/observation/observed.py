@@ -201,6 +201,12 @@ class ObservedCluster:
         ids = self._running.running_ids(record)
         return await brokers_know(self.directory, record, ids, tp, self._clock, self._rng)
 
+    def check_faults(self) -> None:
+        """Raise ClusterError if the cluster was started without faults."""
+        if not self.record.has_faults:
+            text = "the cluster was started without faults: use LocalCluster(faults=True)"
+            raise ClusterError(text, "minikafka down, then minikafka up --faults")
+
     # Processes
 
     def process(self, broker_id: int) -> ProcessId | None:

@@ -188,7 +188,7 @@ async def look(
             broker.id,
             broker.clients[0].port,
             broker.control_port,
-            _broker_process(directory, broker, processes[broker.id], config, clock),
+            _broker_process(directory, record, broker, processes[broker.id], config, clock),
             None if isinstance(answer, Exception) else answer,
             _reason(answer)
             if isinstance(answer, Exception)
@@ -260,6 +260,7 @@ def _config(directory: ClusterDirectory, broker_id: int) -> BrokerConfig | None:
 
 def _broker_process(
     directory: ClusterDirectory,
+    record: ClusterRecord,
     broker: BrokerRecord,
     process: ProcessId | None,
     config: BrokerConfig | None,
@@ -276,7 +277,9 @@ def _broker_process(
         if line.startswith(FAILED) or line == f"broker {broker.id} {CLEAN_END}":
             line = ""  # of the run before: these lines end a run
         return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
-    taken = tuple(port for port in broker.ports.values() if not is_free(port))
+    taken = tuple(
+        port for port in map(record.listening, broker.ports.values()) if not is_free(port)
+    )
     since = started_at_ms(broker.process) if broker.process else 0
     line = last_line(log, since)
     return ProcessSight(DOWN, None, taken, full_among(directories), line, str(log))
@@ -312,7 +315,7 @@ async def _zookeeper(
 
 def zookeeper_down(directory: ClusterDirectory, record: ClusterRecord) -> ProcessSight:
     """Return the condition of the cluster's ZooKeeper, which has no process."""
-    port = int(record.zookeeper.rpartition(":")[2])
+    port = record.listening(record.zookeeper_port)
     taken = () if is_free(port) else (port,)
     full = full_among([str(directory.zookeeper)])
     log = _zookeeper_log(directory)

@@ -23,7 +23,8 @@ from minikafka.base.ports import Clock, Rng
 from minikafka.base.properties import decode_properties, encode_property
 from minikafka.security.jaas import DIGEST_MODULE, SCRAM_MODULE, parse_for
 from minikafka.security.sasl_client import Login, login_of
-from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, write_private
+from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError
+from minikafka.tools.cluster.durable_files import write_private
 
 LISTENER: Final = "SASL_SSL"
 """The only listener of a secure cluster, for clients and brokers, and its protocol."""

@@ -181,6 +181,7 @@ def test_minikafka_adds_few_broker_keys_to_kafkas():
     assert [name for name in keys if name.startswith("minikafka")] == [
         "minikafka.handshake.timeout.ms",
         "minikafka.control.listener",
+        "minikafka.source.address",
         "minikafka.cluster.secret",
         "minikafka.metrics.enable",
         "minikafka.records.check.enable",
