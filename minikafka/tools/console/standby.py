@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from minikafka.base.names import parse_json
 from minikafka.base.ports import Clock, Rng
 from minikafka.runtime.spawning import own_environment, start_child
-from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, write_private
+from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError
+from minikafka.tools.cluster.durable_files import write_private
 from minikafka.tools.cluster.ports import free_ports
 from minikafka.tools.cluster.processes import ProcessId, end, identify, is_alive
 from minikafka.tools.console.access import TOKEN_BYTES, url_of
