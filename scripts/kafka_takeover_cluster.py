@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka_on_zookeeper_job import JARS, QUICK
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from minikafka.zookeeper.processes.apache import find_java
 
@@ -141,6 +142,14 @@ def in_time(check: Callable[[], list[str]], *, was_killed: bool) -> list[str]:
     while (found := check()) and was_killed and time.monotonic() < deadline:
         time.sleep(0.5)
     return found
+
+
+def nodes_below(zookeeper: KazooClient, path: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the data of a node and of all nodes below it; of a node that does not exist, nothing."""
+    with suppress(NoNodeError):
+        yield path, zookeeper.get(path)[0]
+        for name in zookeeper.get_children(path):
+            yield from nodes_below(zookeeper, f"{path}/{name}")
 
 
 def note_refusal(into: list[KafkaError], error: KafkaError | None, _: object) -> None:

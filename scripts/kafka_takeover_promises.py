@@ -9,7 +9,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -23,9 +23,16 @@ from confluent_kafka import (
 )
 from kafka import TopicPartition as Place
 from kafka.admin import ConfigResource, OffsetSpec
-from kafka_takeover_cluster import STEP_SECONDS, Cluster, Promise, in_time, note_refusal, patiently
-from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kafka_takeover_cluster import (
+    STEP_SECONDS,
+    Cluster,
+    Promise,
+    in_time,
+    nodes_below,
+    note_refusal,
+    patiently,
+)
+from kazoo.exceptions import NodeExistsError
 from transactional_client import retry
 
 USER, PASSWORD = "alice", "password-of-alice"
@@ -87,7 +94,7 @@ class Settings(Promise):
         with self.cluster.zookeeper() as zookeeper:
             found = {"/cluster/id": zookeeper.get("/cluster/id")[0]}
             for root in self.ROOTS:
-                found |= dict(_tree(zookeeper, root))
+                found |= dict(nodes_below(zookeeper, root))
             for topic in ("readable", "hidden", "input"):
                 data, _ = zookeeper.get(f"/brokers/topics/{topic}")
                 found[f"topic id of {topic}"] = json.loads(data)["topic_id"].encode()
@@ -165,13 +172,6 @@ _BROKERS: Final = f"log.cleaner.backoff.ms=1000,{_RATES}"
 _BROKER: Final = "max.connections=5000"
 _QUOTA: Final = "producer_byte_rate=50000000,consumer_byte_rate=60000000"
 _RATE: Final = "connection_creation_rate=99"
-
-
-def _tree(zookeeper: KazooClient, path: str) -> Iterator[tuple[str, bytes]]:
-    with suppress(NoNodeError):
-        yield path, zookeeper.get(path)[0]
-        for name in zookeeper.get_children(path):
-            yield from _tree(zookeeper, f"{path}/{name}")
 
 
 def _different(what: str, wanted: Mapping[str, object], found: Mapping[str, object]) -> list[str]:
