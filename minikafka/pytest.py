@@ -26,6 +26,7 @@ _KEPT: Final = "minikafka_logs"
 _KEPT_DATA: Final = "minikafka_data"
 """The key under which a worker of pytest-xdist reports the data directory that it has kept."""
 _session: Final[pytest.StashKey[Minikafka]] = pytest.StashKey()
+_kits: Final[pytest.StashKey[list[Minikafka]]] = pytest.StashKey()
 _kept: Final = pytest.StashKey[list[str]]()
 _before: Final[pytest.StashKey[Before]] = pytest.StashKey()
 
@@ -64,7 +65,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="HOST:PORT",
         help="run the tests against another Kafka; fault verbs skip the test",
     )
-    parser.addini("minikafka_brokers", "as --minikafka-brokers", default="3")
+    parser.addini("minikafka_brokers", "as --minikafka-brokers", "int", default=3)
     parser.addini("minikafka_coordination", "as --minikafka-coordination", default=CONTROLLER)
     parser.addini("minikafka_settings", "as --minikafka-setting, one per line", "linelist")
     parser.addini("minikafka_keep", "as --minikafka-keep", "bool", default=False)
@@ -73,12 +74,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _option(config: pytest.Config, name: str) -> Any:
     """Return the value of an option, or else of its ini key."""
-    given = config.getoption(f"minikafka_{name}")
-    return config.getini(f"minikafka_{name}") if given is None else given
+    given = config.getoption(f"minikafka_{name}", default=None)
+    return _ini(config, f"minikafka_{name}") if given is None else given
+
+
+def _ini(config: pytest.Config, name: str) -> Any:
+    try:
+        return config.getini(name)
+    except (TypeError, ValueError) as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:
-    lines = [*config.getini("minikafka_settings"), *config.getoption("minikafka_setting")]
+    lines = [*_ini(config, "minikafka_settings"), *config.getoption("minikafka_setting")]
     pairs = [line.partition("=") for line in lines]
     for (key, equals, _), line in zip(pairs, lines, strict=True):
         if not (key.strip() and equals):
@@ -89,7 +97,7 @@ def _settings(config: pytest.Config) -> dict[str, str]:
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse invalid options before any test runs."""
     config.stash[_kept] = []
-    brokers, mode = _option(config, "brokers"), _option(config, "coordination")
+    brokers, mode = str(_option(config, "brokers")), _option(config, "coordination")
     if not (brokers.isdecimal() and int(brokers) > 0):
         raise pytest.UsageError(f"--minikafka-brokers must be a number from 1, not {brokers!r}")
     if mode not in (CONTROLLER, LEADERS):
@@ -135,6 +143,7 @@ def minikafka(minikafka_cluster: Minikafka, request: pytest.FixtureRequest) -> I
     with _sentences():
         minikafka_cluster.repair()  # a test may have harmed it without this fixture
     mine = minikafka_cluster.for_test(request.node.name)
+    request.node.stash.setdefault(_kits, []).append(mine)
     yield mine
     mine.end_test()
 
@@ -150,8 +159,11 @@ def minikafka_private(request: pytest.FixtureRequest) -> Iterator[Callable[..., 
     with ExitStack() as stack:
 
         def start(*args: Any, **kwargs: Any) -> Any:
-            kafka = Minikafka(*args, label=request.node.name, refuse=_skip, **kwargs)
-            return kafka.opened(stack)
+            if not args:
+                kwargs.setdefault("brokers", int(_option(request.config, "brokers")))
+            kwargs.setdefault("coordination", _option(request.config, "coordination"))
+            kafka = Minikafka(*args, label=request.node.name, **kwargs)
+            return kafka.opened(stack, request.node.stash.setdefault(_kits, []))
 
         yield start
 
@@ -218,8 +230,8 @@ def pytest_runtest_makereport(
         from minikafka.testing.report import Before, sections_of
 
         before = item.stash.setdefault(_before, Before(int(call.start * 1000)))
-        mine = getattr(item, "funcargs", {}).get("minikafka")
-        sections, logs = sections_of(before, mine)
+        kits = item.stash.setdefault(_kits, [])
+        sections, logs = sections_of(before, kits)
         report.sections.extend(sections)
         setattr(report, _KEPT, logs)
     return report

@@ -7,7 +7,6 @@ none. So the client lives in this loop. A caller with an event loop gets a corou
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.tools.cluster.blocking import finish
 
 END_SECONDS: Final = 10
 """Maximum time for work to clean up after an interrupt."""
@@ -26,17 +26,18 @@ class BackgroundLoop:
     """An event loop in a daemon thread. Any thread may call `run`."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
-        """The process that has the thread. A forked child has no copy of it."""
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="minikafka-kit", daemon=True).start()
+        threading.Thread(target=self._serve, name="minikafka-kit", daemon=True).start()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the loop. Return its result; in a coroutine, return a coroutine that does this."""
         __tracebackhide__ = True
-        if asyncio._get_running_loop() is not None:
-            return self.awaited(work)  # type: ignore[return-value]  # the caller awaits it
-        return self.wait(work)
+        return finish(work, self.awaited, self.wait)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` in the loop, block until it ends, and return its result.

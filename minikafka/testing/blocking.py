@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import wraps
@@ -37,6 +36,18 @@ def _blocking(
     return call
 
 
+class ClusterVerbs(BlockingCluster):
+    """The methods of a cluster that a test may call. They run in the loop of the kit."""
+
+    def __init__(self, cluster: LocalCluster, loop: BackgroundLoop) -> None:
+        super().__init__(cluster)
+        self._loop = loop
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        __tracebackhide__ = True
+        return self._loop.run(work)
+
+
 class Minikafka(_Verbs):
     """A Kafka with what tests need: `with Minikafka(brokers=1) as kafka`, or `async with`.
 
@@ -63,20 +74,19 @@ class Minikafka(_Verbs):
 
     def __enter__(self) -> Minikafka:
         self._loop = BackgroundLoop()
-        try:
+        with ExitStack() as failed:
+            failed.callback(self._loop.close)
             self._loop.wait(self._start())
-        except BaseException:
-            self._loop.close()
-            raise
+            failed.pop_all()
         return self
 
     async def __aenter__(self) -> AsyncMinikafka:
         self._loop = BackgroundLoop()
-        try:
-            await self._loop.awaited(self._start())
-        except BaseException:
-            self._loop.close()
-            raise
+        with ExitStack() as failed:
+            failed.callback(self._loop.close)
+            started: Any = self._loop.run(self._start())
+            await started
+            failed.pop_all()
         return cast("AsyncMinikafka", self)  # its methods return coroutines here
 
     def __exit__(
@@ -94,7 +104,8 @@ class Minikafka(_Verbs):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._loop.awaited(self._end(error))
+        ended: Any = self._loop.run(self._end(error))
+        await ended
         self._loop.close()
 
     async def _start(self) -> None:
@@ -103,35 +114,39 @@ class Minikafka(_Verbs):
             await cluster.__aenter__()
         bootstrap = self._external if cluster is None else cluster.bootstrap
         self._server = Server(cluster, bootstrap, self._refuse)
-        self._twin = None if cluster is None else BlockingCluster(cluster)
+        self._verbs = None if cluster is None else ClusterVerbs(cluster, self._loop)
         self._kit = AsyncMinikafka(self._server, self._label)
         if cluster is None:
             await self._server.client().describe_cluster()  # raises KafkaError if nobody answers
-        self._server.settle()
+        if self._server.repairs is not None:
+            self._server.repairs.settle()
 
     async def _end(self, error: BaseException | None) -> None:
         await self._server.close()
         if self._server.cluster is not None:
             await self._server.cluster.__aexit__(type(error) if error else None, error, None)
 
-    def opened(self, stack: ExitStack) -> Any:
-        """Enter this object into `stack` and return it; in a coroutine, return a coroutine that does this."""
-        if asyncio._get_running_loop() is None:
-            return stack.enter_context(self)
+    def opened(self, stack: ExitStack, kits: list[Minikafka]) -> Any:
+        """Enter this object into `stack`, add it to `kits` and return it; in a coroutine, return a coroutine that does.
 
-        async def entered() -> AsyncMinikafka:
-            kafka = await self.__aenter__()
+        The end of `stack` stops the cluster.
+        """
+        self._loop = BackgroundLoop()
+
+        async def entered() -> Minikafka:
+            await self._start()
             stack.push(self.__exit__)
-            return kafka
+            kits.append(self)
+            return self
 
-        return entered()
+        return self._loop.run(entered())
 
     # Tests that share it
 
     def for_test(self, label: str) -> Minikafka:
         """Return an object for one test, with topics and names of its own, on the same Kafka."""
         shared = Minikafka(label=label)
-        shared._loop, shared._server, shared._twin = self._loop, self._server, self._twin
+        shared._loop, shared._server, shared._verbs = self._loop, self._server, self._verbs
         shared._kit = AsyncMinikafka(self._server, label)
         return shared
 
@@ -142,8 +157,9 @@ class Minikafka(_Verbs):
 
     def repair(self) -> None:
         """Start, resume and heal what a test has harmed; wait until all replicas are in sync. Raises ClusterError."""
-        if not self._server.is_whole:
-            self._loop.wait(self._server.repair())
+        repairs = self._server.repairs
+        if repairs is not None and not repairs.is_whole:
+            self._loop.wait(repairs.repair())
 
     # What needs no waiting
 
@@ -151,7 +167,7 @@ class Minikafka(_Verbs):
         if name.startswith("_") or not hasattr(BlockingCluster, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._server.verbs(name)
-        return getattr(self._twin, name)
+        return getattr(self._verbs, name)
 
     @property
     def bootstrap(self) -> str:

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
-from minikafka.broker.ledger.reader import read_all
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.testing.background import BackgroundLoop
+from minikafka.testing.past import moments
 from minikafka.tools.cluster import ClusterError, LocalCluster
 from minikafka.tools.cluster.directory import ClusterDirectory
 from minikafka.tools.cluster.lifecycle import started_clusters
+from minikafka.tools.cluster.observation.state import ObservedPartition
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.gather import LocalSources, gather
-from minikafka.tools.explain.trace import describe
 from minikafka.tools.explain.why import explain
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 LINES_MAX: Final = 200
 """Maximum number of lines of one log in a report."""
-EVENTS_MAX: Final = 60
-"""Maximum number of lines of the ledgers in a report."""
 EXPLAINED_MAX: Final = 5
 """Maximum number of partitions that are explained."""
 EXPLAIN_SECONDS: Final = 10
@@ -55,16 +52,17 @@ class Before:
         return cls(SystemClock().wall_ms(), sizes)
 
 
-def sections_of(before: Before, mine: Minikafka | None) -> tuple[list[Section], list[str]]:
+def sections_of(before: Before, kits: Sequence[Minikafka]) -> tuple[list[Section], list[str]]:
     """Return sections with what the clusters of this process did since `before`, and the directories of kept logs.
 
-    `mine`: what the test used of the shared cluster.
+    `kits`: the objects of the test's fixtures.
     """
     clusters = [one for one in started_clusters() if isinstance(one, LocalCluster)]
-    topics = [] if mine is None else mine.topics
+    topics = [topic for kit in kits for topic in kit.topics]
+    groups = [group for kit in kits for group in kit.groups]
     found: list[Section] = []
-    if mine is not None and (topics or mine.groups):
-        found.append(("names of the test", _names(topics, mine.groups)))
+    if topics or groups:
+        found.append(("names of the test", _names(topics, groups)))
     loop = BackgroundLoop()  # the hook may run in a thread with an event loop
     for cluster in clusters:
         cluster.keep_logs()
@@ -87,54 +85,35 @@ async def _explained(cluster: LocalCluster, topics: list[str], since_ms: int) ->
     if cluster.directory.read() is None:
         return []
     sources = LocalSources(cluster, SystemClock(), SystemRng())
+    known = [TopicPartition(topic, 0) for topic in topics]
     lines: list[str] = []
     with suppress(TimeoutError):
         async with asyncio.timeout(EXPLAIN_SECONDS):
             lines += [cause.sentence for cause in await sources.causes()]
-            for tp in await _unwell(cluster, topics):
+            views = (await cluster.state()).partitions
+            known = [tp for tp in views if tp.topic in topics] or known
+            unwell = [tp for tp in known if tp not in views or _is_unwell(views[tp])]
+            for tp in unwell[:EXPLAINED_MAX]:
                 evidence = await gather(sources, tp)
                 lines.append(evidence.headline())
                 for finding in explain(evidence):
                     lines += _indented(finding, 1)
-    wrong = ("what is wrong with the cluster", "\n".join(dict.fromkeys(lines)) or "nothing")
-    return [wrong, ("what happened during the test", "\n".join(_events(cluster, topics, since_ms)))]
-
-
-async def _unwell(cluster: LocalCluster, topics: list[str]) -> list[TopicPartition]:
-    """Return partitions of these topics without a leader or with a replica outside the ISR."""
-    views = (await cluster.state()).partitions.items()
+    ledgers = [cluster.directory.broker_ledger(broker.id) for broker in cluster.record.brokers]
+    happened = moments(ledgers, known, since_ms)
     return [
-        tp
-        for tp, view in views
-        if tp.topic in topics and not (view.is_available and set(view.isr) == set(view.replicas))
-    ][:EXPLAINED_MAX]
+        ("what is wrong with the cluster", "\n".join(dict.fromkeys(lines)) or "nothing"),
+        ("what happened during the test", "\n".join(happened) or "the ledgers have no line"),
+    ]
+
+
+def _is_unwell(view: ObservedPartition) -> bool:
+    return not view.is_available or set(view.isr) != set(view.replicas)
 
 
 def _indented(finding: Finding, depth: int) -> Iterator[str]:
     yield f"{'  ' * depth}- {finding.text}"
     for reason in finding.because:
         yield from _indented(reason, depth + 1)
-
-
-def _events(cluster: LocalCluster, topics: list[str], since_ms: int) -> Iterator[str]:
-    """Yield the ledger's lines since this time about the brokers and these topics."""
-    ledgers = [cluster.directory.broker_ledger(broker.id) for broker in cluster.record.brokers]
-    lines = [
-        line for line in read_all(ledgers) if line["time"] >= since_ms and _concerns(line, topics)
-    ]
-    more = len(lines) - EVENTS_MAX
-    if not lines:
-        yield "the ledgers have no line"
-    if more > 0:
-        yield f"… {more} earlier lines"
-    for line in lines[-EVENTS_MAX:]:
-        time = datetime.fromtimestamp(line["time"] / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
-        yield f"{time}  {line['broker']}#{line['n']:<6} {line['kind']:<9} {describe(line)}"
-
-
-def _concerns(line: dict[str, Any], topics: list[str]) -> bool:
-    text = str(line)
-    return not topics or any(topic in text for topic in topics)
 
 
 # Logs

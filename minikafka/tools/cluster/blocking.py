@@ -6,17 +6,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import sys
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`; in a coroutine, return `work`, which the caller awaits."""
+def finish(
+    work: Coroutine[Any, Any, T],
+    awaited: Callable[[Coroutine[Any, Any, T]], Any] = lambda work: work,
+    block: Callable[[Coroutine[Any, Any, T]], T] | None = None,
+) -> T:
+    """Return the result of `work`; in a coroutine, return what the caller awaits to get it.
+
+    `awaited`: makes of `work` what is awaited in asyncio. `block`: runs `work` elsewhere (None: `run_blocking`).
+    """
+    block = block or run_blocking
     if asyncio._get_running_loop() is not None:
-        return work  # type: ignore[return-value]  # the caller awaits it
-    return run_blocking(work)
+        return awaited(work)  # type: ignore[no-any-return]  # the caller awaits it
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return trio.to_thread.run_sync(block, work)  # type: ignore[no-any-return]
+    return block(work)
 
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
