@@ -13,8 +13,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
 from minikafka.client import Client
 from minikafka.tools.console.errors import invalid
-from minikafka.tools.console.members import ObservedBrokers
-from minikafka.tools.console.watch import ClusterWatch
+from minikafka.tools.console.observation.members import ObservedBrokers
+from minikafka.tools.console.observation.watch import ClusterWatch
 
 REQUEST_MS: Final = 1_500
 """Time for one broker to answer a client's request; then another one is tried."""
@@ -27,11 +27,15 @@ _INT_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request: the parts of its path, its query, and the JSON object in its body."""
+    """A request: the parts of its path, its query, and the JSON object in its body.
+
+    `last_id`: the id of the last event that the viewer of a stream has received, "" if it is new.
+    """
 
     path: Mapping[str, str]
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
+    last_id: str = ""
 
     @property
     def partition(self) -> TopicPartition:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from aiohttp import web
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.base.ports import Rng
+from minikafka.base.ports import Clock
 from minikafka.tools.console.access import (
     SECURITY_HEADERS,
     TOKEN_HEADER,
@@ -25,25 +25,15 @@ from minikafka.tools.console.access import (
     check_token,
     url_of,
 )
-from minikafka.tools.console.actions import RUN_S, list_actions, list_runs, plan_action, run_action
-from minikafka.tools.console.context import Asked, Console
+from minikafka.tools.console.context import Asked
 from minikafka.tools.console.errors import RequestRefused, status_of, unknown
-from minikafka.tools.console.groups_view import list_groups, show_group, why_group
-from minikafka.tools.console.partition_view import show_partition, why_partition
-from minikafka.tools.console.records_view import show_records, tail
-from minikafka.tools.console.stream import EventStream, resume, send_changes, send_tail
-from minikafka.tools.console.topics_view import list_topics, show_configs
-from minikafka.tools.console.transactions_view import list_transactions, why_transaction
-from minikafka.tools.console.watch import Viewer
-
-logger = logging.getLogger(__name__)
+from minikafka.tools.console.site import Route, Site, Stream, StreamEvent
+from minikafka.tools.console.stream import EventStream
 
 PAGE: Final = Path(__file__).with_name("page")
 IDLE_POLL_MS: Final = 1_000
 STREAMS_MAX: Final = 64
 BODY_BYTES: Final = 1024 * 1024
-LIMIT_S: Final = 12
-"""Time for a view. Each question in it has a shorter limit of its own."""
 _TYPES: Final = {
     ".html": "text/html",
     ".css": "text/css",
@@ -61,52 +51,23 @@ _HTTP: Final = {
 }
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-View = Callable[[Console, Asked], Awaitable[Any]]
-
-
-class Route(NamedTuple):
-    """One path of the API."""
-
-    method: str
-    path: str
-    view: View
-    limit_s: float = LIMIT_S
-
-
-_PARTITION: Final = r"{topic}/{partition}"
-ROUTES: Final = (
-    Route("GET", f"/api/partition/{_PARTITION}", show_partition),
-    Route("GET", f"/api/why/partition/{_PARTITION}", why_partition),
-    Route("GET", "/api/why/group/{group}", why_group),
-    Route("GET", "/api/why/transaction/{id}", why_transaction),
-    Route("GET", "/api/groups", list_groups),
-    Route("GET", "/api/groups/{group}", show_group),
-    Route("GET", "/api/transactions", list_transactions),
-    Route("GET", "/api/topics", list_topics),
-    Route("GET", "/api/topics/{topic}/configs", show_configs),
-    Route("GET", "/api/records/{topic}", show_records),
-    Route("GET", "/api/actions", list_actions),
-    Route("GET", "/api/actions/runs", list_runs),
-    Route("POST", "/api/actions/plan", plan_action),
-    Route("POST", "/api/actions/run", run_action, RUN_S + LIMIT_S),
-)
 
 
 class ConsoleServer:
-    """The server of one console. `token`: every request to the API needs it."""
+    """The server of one console. `site`: answers its requests. `token`: every request to the API needs it."""
 
-    def __init__(self, console: Console, token: str, rng: Rng) -> None:
-        self.console = console
+    def __init__(self, site: Site, token: str, clock: Clock) -> None:
+        self.site = site
+        self._clock = clock
         self.port = 0
         self._token = token
-        self._run = rng.bytes(4).hex()
         self._files = _page_files()
         self._streams = 0
-        self._last_request = console.clock.now()
+        self._last_request = clock.now()
         application = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guard()])
-        application.router.add_get("/api/stream", self._stream)
-        application.router.add_get("/api/tail/{topic}", self._tail)
-        for route in ROUTES:
+        for path, opened in site.streams.items():
+            application.router.add_get(path, self._stream(opened))
+        for route in site.routes:
             application.router.add_route(route.method, route.path, self._view(route))
         application.router.add_get("/{path:(?!api/).*}", self._file)
         self._runner = web.AppRunner(
@@ -126,7 +87,7 @@ class ConsoleServer:
 
     async def until_idle(self, idle_ms: int) -> None:
         """Wait until nobody has looked for this time."""
-        clock = self.console.clock
+        clock = self._clock
         while True:
             left = self._last_request + idle_ms - clock.now()
             if left <= 0 and not self._streams:
@@ -134,23 +95,23 @@ class ConsoleServer:
             await clock.sleep(max(left, IDLE_POLL_MS))
 
     async def close(self) -> None:
-        """End all requests, and close the console."""
+        """End all requests, and close the site."""
         await self._runner.cleanup()
-        await self.console.close()
+        await self.site.close()
 
     def _guard(self) -> Any:
         """Return the function around all handlers, which checks requests and returns errors as JSON."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            self._last_request = self.console.clock.now()
+            self._last_request = self._clock.now()
             try:
                 check_origin(request.headers, self.port)
                 if request.path.startswith("/api/"):
                     given = request.headers.get(TOKEN_HEADER) or request.query.get("token")
                     check_token(given, self._token)
                 answer = await handler(request)
-                self._last_request = self.console.clock.now()
+                self._last_request = self._clock.now()
                 return answer
             except web.HTTPException as error:
                 return _failure(error.status, _HTTP.get(error.status, error.reason), "")
@@ -166,7 +127,7 @@ class ConsoleServer:
             body = await _body(request) if route.method == "POST" else {}
             asked = Asked(request.match_info, request.query, body)
             async with asyncio.timeout(route.limit_s):
-                return _json(200, await route.view(self.console, asked))
+                return _json(200, await route.view(asked))
 
         return answer
 
@@ -183,45 +144,36 @@ class ConsoleServer:
             body=file.read_bytes(), content_type=kind, charset=charset, headers=headers
         )
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
-        watch = self.console.watch
-        viewer = Viewer(filter(None, request.query.get("topics", "").split(",")))
-        self._check_room()
-        watch.add(viewer)
-        resume(viewer, request.headers.get("Last-Event-ID"), self._run)
-        try:
-            return await self._send(
-                request, lambda stream: send_changes(stream, watch, viewer, self._run)
-            )
-        finally:
-            watch.remove(viewer)
+    def _stream(self, opened: Stream) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if self._streams >= STREAMS_MAX:
+                text = f"{STREAMS_MAX} streams of this console are open"
+                raise RequestRefused(503, text, "close a page of it")
+            last_id = request.headers.get("Last-Event-ID", "")
+            asked = Asked(request.match_info, request.query, {}, last_id)
+            async with aclosing(opened(asked)) as events:
+                first = await anext(events)  # its errors have a status of HTTP
+                return await self._send(request, first, events)
 
-    async def _tail(self, request: web.Request) -> web.StreamResponse:
-        self._check_room()
-        messages = tail(self.console, request.match_info["topic"])
-        first = await anext(messages)  # its errors have a status of HTTP
-        return await self._send(request, lambda stream: send_tail(stream, first, messages))
-
-    def _check_room(self) -> None:
-        if self._streams >= STREAMS_MAX:
-            text = f"{STREAMS_MAX} streams of this console are open"
-            raise RequestRefused(503, text, "close a page of it")
+        return answer
 
     async def _send(
-        self, request: web.Request, send: Callable[[EventStream], Awaitable[None]]
+        self, request: web.Request, first: StreamEvent, events: AsyncIterator[StreamEvent]
     ) -> web.StreamResponse:
-        """Open a stream, and send to it until its viewer is gone, or does not read."""
+        """Send events until the viewer is gone, or does not read."""
         stream = EventStream(request, SECURITY_HEADERS)
         self._streams += 1
+        response = await stream.open()
         try:
-            response = await stream.open()
-            await send(stream)
-        except (ConnectionError, TimeoutError):
+            await stream.send(first)
+            async for event in events:
+                await stream.send(event)
+        except (MinikafkaError, OSError):  # TimeoutError too: its browser connects again
             if request.transport is not None:
                 request.transport.abort()
         finally:
             self._streams -= 1
-            self._last_request = self.console.clock.now()
+            self._last_request = self._clock.now()
         return response
 
 

@@ -32,11 +32,14 @@ from minikafka.tools.cluster.observation.access import BrokerAccess
 from minikafka.tools.cluster.secure.files import ADMIN
 from minikafka.tools.console.access import TOKEN_BYTES
 from minikafka.tools.console.context import Console
-from minikafka.tools.console.local import LocalBrokers
-from minikafka.tools.console.members import CommandOptions, ObservedBrokers
+from minikafka.tools.console.live_site import LiveSite
+from minikafka.tools.console.observation.local_brokers import LocalBrokers
+from minikafka.tools.console.observation.members import CommandOptions, ObservedBrokers
+from minikafka.tools.console.observation.remote_brokers import RemoteBrokers
 from minikafka.tools.console.opening import listen
-from minikafka.tools.console.remote import RemoteBrokers
+from minikafka.tools.console.replaying.replay_site import LedgerDirectories, ReplaySite
 from minikafka.tools.console.server import ConsoleServer
+from minikafka.tools.console.site import Site
 
 IDLE_MS = 60_000
 """A console that `minikafka up` has started takes up little memory again after this time without a visitor."""
@@ -50,19 +53,29 @@ def serve(port: int, descriptor: int | None, bootstrap: str | None, data: str | 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(message)s")
     logging.getLogger("minikafka.tools.console").setLevel(logging.INFO)
     observed = _observed(bootstrap, data)
+    site = LiveSite(Console(observed, SystemClock()), SystemRng().bytes(4).hex())
     if descriptor is None:
-        token = SystemRng().bytes(TOKEN_BYTES).hex()
-        with listen(port) as listening:
-            asyncio.run(_serve(observed, listening, token))
+        _serve_on(port, site)
         return
     found = find_cluster(data)
     record = standby.read(found.directory)
     if record is None:
         raise MinikafkaError(f"{found.directory.path} has no console.json")
     with socket.socket(fileno=os.dup(descriptor)) as listening:
-        is_idle = asyncio.run(_serve(observed, listening, record.token, IDLE_MS))
+        is_idle = asyncio.run(_serve(site, listening, record.token, IDLE_MS))
     if is_idle:
         standby.become_doorkeeper(descriptor, str(found.directory.path.resolve()))
+
+
+def play(port: int, folder: str) -> None:
+    """Serve the ledgers in a folder until a signal ends it. Raises RequestRefused."""
+    _serve_on(port, ReplaySite(LedgerDirectories(Path(folder)), SystemClock()))
+
+
+def _serve_on(port: int, site: Site) -> None:
+    token = SystemRng().bytes(TOKEN_BYTES).hex()
+    with listen(port) as listening:
+        asyncio.run(_serve(site, listening, token))
 
 
 def _observed(bootstrap: str | None, data: str | None) -> ObservedBrokers:
@@ -101,10 +114,10 @@ def _user() -> str | None:
 
 
 async def _serve(
-    observed: ObservedBrokers, listening: socket.socket, token: str, idle_ms: int | None = None
+    site: Site, listening: socket.socket, token: str, idle_ms: int | None = None
 ) -> bool:
     """Serve until a signal comes, or until nobody has looked for `idle_ms`; return True in the second case."""
-    server = ConsoleServer(Console(observed, SystemClock()), token, SystemRng())
+    server = ConsoleServer(site, token, SystemClock())
     ended, tasks = asyncio.Event(), TaskRegistry()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

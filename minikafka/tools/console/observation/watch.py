@@ -20,10 +20,15 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cluster.observation.causes import causes_of
 from minikafka.tools.cluster.observation.sights import Known, ProcessSight, Sights
 from minikafka.tools.cluster.observation.state import active_controller, coordination_of
-from minikafka.tools.console.brokers import ShownBroker, broker_row
-from minikafka.tools.console.grid import PartitionGrid, topic_of
-from minikafka.tools.console.ledger_records import as_record
-from minikafka.tools.console.members import RUNNING, UNREACHABLE, BrokerMember, ObservedBrokers
+from minikafka.tools.console.observation.brokers import ShownBroker, broker_row
+from minikafka.tools.console.observation.grid import PartitionGrid, topic_of
+from minikafka.tools.console.observation.ledger_records import as_record
+from minikafka.tools.console.observation.members import (
+    RUNNING,
+    UNREACHABLE,
+    BrokerMember,
+    ObservedBrokers,
+)
 
 FRAME_MS: Final = 250
 """Shortest time between two frames, and between two questions to one broker."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from minikafka.broker.ledger.record import STATE_CHANGE
 from minikafka.broker.rpc.messages import EXPLAIN
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
-from minikafka.tools.console.members import RUNNING
+from minikafka.tools.console.observation.members import RUNNING
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.gather import gather
 from minikafka.tools.explain.past import Past, became_leader
@@ -36,12 +36,11 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
     answers, (lines, unseen) = await asyncio.gather(
         _ask_all(console, tp), _ledger(console, tp.topic if has_history else "")
     )
-    history = chains(lines, tp)
+    history = history_of(lines, tp) if has_history else {}
     reports = {id_: one["replica"] for id_, one in answers.items() if one["replica"] is not None}
     row = console.watch.grid.rows.get(str(tp))
-    if row is None and not reports and not history:
+    if row is None and not reports and not history.get("ledger"):
         raise unknown(f"partition {tp}")
-    Story(lines, tp).summarize(history)
     leader = max(
         (id_ for id_ in reports if reports[id_]["role"] == "leader"),
         key=lambda id_: reports[id_]["leader_epoch"],
@@ -49,11 +48,6 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
     )
     newest = max(reports.values(), key=lambda one: one["leader_epoch"], default=None)
     ids = newest["replicas"] if newest else row[2] if row else []
-    history_fields = {
-        "ledger": [chain.as_json() for chain in history[-CHAINS_MAX:]],
-        "states": [*_states(lines, tp)],
-        "from_ms": history[0].time if history else None,
-    }
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -64,9 +58,20 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
             _replica(console, id_, reports.get(id_), reports.get(leader) if leader else None)
             for id_ in dict.fromkeys([*ids, *sorted(reports)])
         ],
-        **(history_fields if has_history else {}),
+        **history,
         "to_ms": console.clock.wall_ms(),
         "unseen": [*unseen, *_unseen(console, ids)],
+    }
+
+
+def history_of(lines: Sequence[Line], tp: TopicPartition) -> dict[str, Any]:
+    """Return the newest chains of a partition, its leaderships, and when its history begins."""
+    found = chains(lines, tp)
+    Story(lines, tp).summarize(found)
+    return {
+        "ledger": [chain.as_json() for chain in found[-CHAINS_MAX:]],
+        "states": [*_states(lines, tp)],
+        "from_ms": found[0].time if found else None,
     }
 
 
@@ -137,7 +142,7 @@ def _replica(
     return found
 
 
-def _states(lines: list[Line], tp: TopicPartition) -> Iterator[dict[str, Any]]:
+def _states(lines: Sequence[Line], tp: TopicPartition) -> Iterator[dict[str, Any]]:
     """Yield each leadership that was written to ZooKeeper, or begun by a leader in the mode leaders, oldest first."""
     written = Past(lines, tp).states
     for state in written:

@@ -12,8 +12,8 @@ from minikafka.client.administration.group_admin import GroupDescription, GroupL
 from minikafka.client.administration.group_offsets import OffsetAndMetadata
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
-from minikafka.tools.console.grid import HIGH_WATERMARK, LEADER
-from minikafka.tools.console.partition_view import explanation
+from minikafka.tools.console.observation.grid import HIGH_WATERMARK, LEADER
+from minikafka.tools.console.views.partition import explanation
 from minikafka.tools.explain.groups.gather import gather_group
 from minikafka.tools.explain.groups.history import HistoryEntry, history
 from minikafka.tools.explain.groups.why import explain_group
@@ -124,7 +124,7 @@ async def show_group(console: Console, asked: Asked) -> dict[str, Any]:
             for one in (group.members if group else ())
         ],
         "offsets": rows,
-        "rebalances": [*_rebalances(past)],
+        "rebalances": [*rebalances(past)],
         "unseen": [error] if error else [],
     }
 
@@ -154,7 +154,7 @@ async def _past(console: Console, name: str) -> list[HistoryEntry]:
         return []
 
 
-def _rebalances(past: Iterable[HistoryEntry]) -> Iterable[dict[str, Any]]:
+def rebalances(past: Iterable[HistoryEntry]) -> Iterable[dict[str, Any]]:
     """Yield the newest entries of a group's history, oldest first."""
     for entry in [*past][-REBALANCES_MAX:]:
         yield {

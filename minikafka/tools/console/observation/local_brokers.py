@@ -17,8 +17,8 @@ from minikafka.tools.cluster.observation.sights import Known, Sights, look
 from minikafka.tools.cluster.observation.state import control_plane_of
 from minikafka.tools.cluster.processes import is_paused
 from minikafka.tools.cluster.running import RunningProcesses
-from minikafka.tools.console.ledger_files import LedgerFiles
-from minikafka.tools.console.members import (
+from minikafka.tools.console.observation.ledger_files import LedgerFiles
+from minikafka.tools.console.observation.members import (
     ASK_MS,
     DOWN,
     PAUSED,

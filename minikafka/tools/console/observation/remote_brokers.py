@@ -20,7 +20,7 @@ from minikafka.client.network import Address
 from minikafka.tools.cluster.observation.access import BrokerAccess
 from minikafka.tools.cluster.observation.remote import RemoteCluster, remote_cluster, state_of
 from minikafka.tools.cluster.observation.sights import Known, Sights
-from minikafka.tools.console.members import (
+from minikafka.tools.console.observation.members import (
     ASK_MS,
     RUNNING,
     UNREACHABLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from minikafka.tools.console.watch import ClusterWatch, Viewer
+from minikafka.tools.console.observation.watch import ClusterWatch, Viewer
 
 
 def snapshot(watch: ClusterWatch, viewer: Viewer) -> dict[str, Any]:

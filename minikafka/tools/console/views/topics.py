@@ -19,7 +19,7 @@ from minikafka.client.administration.results import (
 )
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
-from minikafka.tools.console.grid import REPLICAS, topic_of
+from minikafka.tools.console.observation.grid import REPLICAS, topic_of
 
 READ_S: Final = 2
 CONFIGS_MAX: Final = 200

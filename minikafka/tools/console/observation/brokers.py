@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from minikafka.base.errors import KafkaError
-from minikafka.tools.console.members import DOWN, PAUSED, RUNNING, UNREACHABLE, BrokerMember
+from minikafka.tools.console.observation.members import (
+    DOWN,
+    PAUSED,
+    RUNNING,
+    UNREACHABLE,
+    BrokerMember,
+)
 
 _RATES: Final = {
     "records_in": "MessagesInPerSec",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from minikafka.base.errors import KafkaError
@@ -16,6 +16,7 @@ from minikafka.client.log_offsets import EARLIEST, LATEST
 from minikafka.kafka.records.batch import Record
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import invalid, unknown
+from minikafka.tools.console.site import StreamEvent
 
 LIMIT: Final = 100
 LIMIT_MAX: Final = 1_000
@@ -244,14 +245,11 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-async def tail(console: Console, topic: str) -> AsyncIterator[Mapping[str, Any]]:
-    """Yield the records that are added to a topic, in messages; {} from time to time if there are none.
-
-    What is too much for a viewer is skipped, and counted.
-    """
+async def tail(console: Console, asked: Asked) -> AsyncGenerator[StreamEvent, None]:
+    """Yield the records that are added to a topic. What is too much for a viewer is skipped, and counted."""
+    topic, turn = asked.path["topic"], 0
     _, positions, unseen = await _ends(console, topic, None)
-    yield {"records": [], "skipped": 0, "unseen": unseen}
-    turn = 0
+    yield StreamEvent("records", {"records": [], "skipped": 0, "unseen": unseen})
     while True:
         await console.clock.sleep(TAIL_MS)
         turn += 1
@@ -268,6 +266,6 @@ async def tail(console: Console, topic: str) -> AsyncIterator[Mapping[str, Any]]
         if found or skipped or now_unseen != unseen:
             unseen = now_unseen
             records = [as_object(*one) for one in sorted(found, key=_order)]
-            yield {"records": records, "skipped": skipped, "unseen": unseen}
+            yield StreamEvent("records", {"records": records, "skipped": skipped, "unseen": unseen})
         elif turn % PING_TURNS == 0:
-            yield {}
+            yield StreamEvent("")

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.printable import printable
 from minikafka.runtime.spawning import own_environment
-from minikafka.tools.console.action_table import ACTIONS, Action, Values
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import RequestRefused, invalid
+from minikafka.tools.console.views.action_table import ACTIONS, Action, Values
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from minikafka.client.administration.transaction_admin import (
 )
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
-from minikafka.tools.console.grid import HIGH_WATERMARK, LAST_STABLE
+from minikafka.tools.console.observation.grid import HIGH_WATERMARK, LAST_STABLE
 
 OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 HANGING: Final = "Hanging"

@@ -1,0 +1,1 @@
+"""The console of a cluster that is gone, from its ledgers."""
