@@ -2,9 +2,11 @@
 
 import { get, post } from "../lib/api.js";
 import { announce, el, fill, set, write } from "../lib/dom.js";
+import { clock, count } from "../lib/format.js";
 import { commandOf, problemOf } from "./why.js";
 
 const PLAN_DELAY_MS = 300;
+const PLAN_LINES_MAX = 200;
 
 /** The dialog of one action. `fields`: [{name, label, kind, values, value, required, hint, min, max}]. */
 export class ActionDialog {
@@ -72,7 +74,8 @@ export class ActionDialog {
     if (isDangerous) set(this.confirm, "class", "danger solid");
     fill(this.plan, el("h3", {}, "Command"), commandOf(command),
       el("h3", {}, "What will happen"),
-      plan.length ? el("ul", { class: "sentences" }, plan.map((line) => el("li", {}, line))) : el("p", { class: "muted" }, "The command has no plan to show."),
+      el("ul", { class: "sentences", tabindex: 0, "aria-label": "Plan" }, plan.slice(0, PLAN_LINES_MAX).map((line) => el("li", {}, line)),
+        plan.length > PLAN_LINES_MAX && el("li", { class: "muted" }, `and ${count(plan.length - PLAN_LINES_MAX, "further line")}`)),
       whyNot ? el("p", { class: "problem" }, whyNot) : null);
     set(this.confirm, "disabled", Boolean(whyNot));
   }
@@ -90,7 +93,7 @@ export class ActionDialog {
   }
 
   show({ exit_code: code, output }) {
-    const text = code === 0 ? "Done." : `The command failed with exit code ${code}.`;
+    const text = code === 0 ? "Done." : code === null ? "The command has not ended in time." : `The command failed with exit code ${code}.`;
     fill(this.outcome, el("p", { class: code === 0 ? "done" : "problem" }, text), output ? el("pre", { class: "output", tabindex: 0 }, output) : null);
     announce(text);
     write(this.cancel, "Close");
@@ -120,14 +123,16 @@ function inputOf({ name, kind, values, value = "", required = false, min, max })
 /** Open a dialog in which any action of this console can be chosen. */
 export async function openAll() {
   const list = el("ul", { class: "choices" });
+  const ran = el("ol", { class: "ran" });
   const dialog = el("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() },
-    el("h2", { id: "dialog-title" }, "Actions"), list,
+    el("h2", { id: "dialog-title" }, "Actions"), list, el("h3", {}, "Commands that this console has run"), ran,
     el("div", { class: "buttons end" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close")));
   document.body.append(dialog);
   dialog.showModal();
   try {
-    const actions = await get("api/actions");
+    const [actions, runs] = await Promise.all([get("api/actions"), get("api/actions/runs")]);
     fill(list, actions.map((each) => choiceOf(each, dialog)));
+    fill(ran, runs.toReversed().map(runOf), !runs.length && el("li", { class: "muted" }, "None yet."));
     list.querySelector("button:not(:disabled)")?.focus();
   } catch (error) {
     fill(list, problemOf(error));
@@ -142,6 +147,11 @@ function choiceOf(each, dialog) {
   };
   return el("li", {}, el("button", { type: "button", disabled: !each.available, onclick: open }, titleOf(each.action)),
     each.available ? null : el("small", { class: "muted" }, each.why_not));
+}
+
+function runOf({ time_ms: time, user, command, exit_code: code }) {
+  const outcome = code === 0 ? "" : code === null ? " (not ended in time)" : ` (exit code ${code})`;
+  return el("li", {}, el("time", { class: "mono muted" }, `${clock(time, false)} ${user ?? ""}`), " ", el("code", {}, command), outcome);
 }
 
 const titleOf = (action) => action[0].toUpperCase() + action.slice(1).replaceAll("-", " ");

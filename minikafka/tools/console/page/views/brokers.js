@@ -1,7 +1,7 @@
 // The cards of the brokers and of ZooKeeper, with the buttons that kill, pause, resume, stop and start them.
 
 import { el, keyed, set, write } from "../lib/dom.js";
-import { number } from "../lib/format.js";
+import { bytes, number } from "../lib/format.js";
 
 const MARKS = { running: "●", paused: "❚❚", down: "✕", unreachable: "?" };
 const VERBS = {
@@ -21,17 +21,23 @@ export function brokerCards(list, context) {
 }
 
 function brokerOf(model, broker) {
-  const isController = model.cluster.controller === broker.id;
   return {
-    key: String(broker.id), name: `Broker ${broker.id}`, state: broker.state, isController,
+    key: String(broker.id), name: `Broker ${broker.id}`, state: broker.state,
     address: `${broker.host ?? ""}:${broker.port ?? ""}`,
     lines: [
       ["Leads", `${number(broker.leaders)}, preferred for ${number(broker.preferred)}`],
       ["Replicas", number(broker.replicas)],
+      ...(broker.bytes_in === null || broker.bytes_in === undefined ? [] : [["In", `${bytes(Math.round(broker.bytes_in))}/s`], ["Out", `${bytes(Math.round(broker.bytes_out))}/s`]]),
       ...(broker.rack ? [["Rack", broker.rack]] : []),
     ],
-    note: isController ? `controller, epoch ${number(model.cluster.controller_epoch)}` : "",
+    note: noteOf(model, broker),
   };
+}
+
+function noteOf(model, broker) {
+  if (broker.state !== "running") return broker.reason ?? "";
+  if (broker.session && broker.session !== "connected") return `session: ${broker.session}`;
+  return model.cluster.controller === broker.id ? `controller, epoch ${number(model.cluster.controller_epoch)}` : "";
 }
 
 function zookeeperOf({ address, state }) {
@@ -59,7 +65,7 @@ function drawCard(card, node, context) {
   write(card.note_, node.note);
   keyed(card.lines_, node.lines, ([name]) => name,
     ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})), (line, [, value]) => write(line.lastChild, value));
-  const verbs = VERBS[node.state] ?? ["kill", "start"];
+  const verbs = context.model.cluster.can_stop_processes === false ? [] : VERBS[node.state] ?? ["kill", "start"];
   keyed(card.verbs_, verbs, String, (verb) => verbButton(verb, node, context));
 }
 

@@ -3,7 +3,7 @@
 import { get, polled, segment } from "../lib/api.js";
 import { el, fill, link, write } from "../lib/dom.js";
 import { clock, listed, number } from "../lib/format.js";
-import { EPOCH, ISR, LEADER, REPLICAS, hasLeader } from "../lib/rows.js";
+import { ADDING, EPOCH, ISR, LAST_STABLE, LEADER, REMOVING, REPLICAS, hasLeader } from "../lib/rows.js";
 import { drawBars } from "./bars.js";
 import { Timeline, lastBefore } from "./timeline.js";
 import { problemOf, whyPanel } from "./why.js";
@@ -37,6 +37,7 @@ export class PartitionView {
     const run = (action, title, values = {}, fields = []) => this.context.act({
       action, title, arguments: { topic: this.topic, partition: this.partition, ...values }, fields,
     });
+    this.cancel = el("button", { type: "button", hidden: true, onclick: () => run("cancel-reassignment", `Cancel the reassignment of ${this.name}`) }, "Cancel reassignment…");
     const button = (text, onclick, isAction = true) => el("button", { type: "button", onclick, disabled: isAction && this.model.isReplay }, text);
     return el("div", { class: "buttons" },
       button("Why?", () => this.why.load(), false),
@@ -44,6 +45,7 @@ export class PartitionView {
         name: "type", label: "Election", kind: "choice", values: ["preferred", "unclean"], value: "preferred",
         hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
       }])),
+      this.cancel,
       button("Reassign…", () => run("reassign", `Reassign ${this.name}`, {}, [{
         name: "replicas", label: "Replicas, preferred leader first", value: (this.row?.[REPLICAS] ?? []).join(","), required: true,
         hint: `known brokers: ${listed(this.model.brokerIds)}`,
@@ -126,7 +128,11 @@ export class PartitionView {
     fill(this.facts,
       fact("Leader", shown.leader === null || shown.leader < 0 ? "none" : `broker ${shown.leader}`),
       fact("Leader epoch", number(shown.leader_epoch)), fact("ISR", listed(shown.isr)),
-      fact("Replicas", row ? listed(row[REPLICAS]) : "–"));
+      fact("Replicas", row ? listed(row[REPLICAS]) : "–"),
+      row?.[ADDING]?.length > 0 && fact("Being added", listed(row[ADDING])),
+      row?.[REMOVING]?.length > 0 && fact("Being removed", listed(row[REMOVING])),
+      row && Number.isFinite(row[LAST_STABLE]) && fact("Last stable offset", number(row[LAST_STABLE])));
+    this.cancel.hidden = !(row?.[ADDING]?.length || row?.[REMOVING]?.length);
   }
 
   update() {

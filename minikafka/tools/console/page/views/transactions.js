@@ -26,7 +26,7 @@ export class TransactionsView {
         { name: "Coordinator", text: (row) => (row.coordinator >= 0 ? `broker ${row.coordinator}` : "none") },
         { name: "Partitions", className: "words", text: (row) => listed(row.partitions) },
         { name: "Holds back", className: "words", node: (row, cell) => this.holdsBack(row, cell) },
-        { name: "Actions", node: (row, cell) => row.transactional_id && once(cell, () => this.whyButton(row)) },
+        { name: "Actions", node: (row, cell) => row.transactional_id && once(cell, () => this.buttons(row)) },
       ],
     });
     this.element = el("div", { class: "view" },
@@ -35,31 +35,35 @@ export class TransactionsView {
     this.stop = polled(() => this.load(), 1500);
   }
 
-  whyButton({ transactional_id: id }) {
+  buttons({ transactional_id: id }) {
     const explain = () => {
       const panel = whyPanel(`why/transaction/${segment(id)}`);
       fill(this.why, panel.element);
       panel.load();
     };
-    return el("button", { type: "button", onclick: explain, "aria-label": `Why is the transaction of ${id} open?` }, "Why?");
+    return el("div", { class: "buttons" },
+      el("button", { type: "button", onclick: explain, "aria-label": `Why is the transaction of ${id} open?` }, "Why?"),
+      this.abortButton(`Abort the transaction of ${id}`, { transactional_id: id }));
   }
 
-  holdsBack({ holds_back: held }, cell) {
+  abortButton(title, values) {
+    const abort = () => this.context.act({ action: "abort-transaction", title, arguments: values, dangerous: true, done: () => this.load() });
+    return el("button", { type: "button", class: "danger", onclick: abort, disabled: this.context.model.isReplay, "aria-label": title }, "Abort…");
+  }
+
+  holdsBack({ holds_back: held, transactional_id: id }, cell) {
     if (!held.length) return "nothing";
-    if (cell.held === JSON.stringify(held) && cell.firstElementChild) return cell.firstChild;  // its buttons keep the focus
+    if (cell.held === JSON.stringify(held) && cell.firstElementChild) return cell.firstChild;  // its links keep the focus
     cell.held = JSON.stringify(held);
-    return el("ul", { class: "plain" }, held.map((each) => this.heldPartition(each)));
+    return el("ul", { class: "plain" }, held.map((each) => this.heldPartition(each, id)));
   }
 
-  heldPartition(held) {
+  heldPartition(held, id) {
     const [topic, partition] = split(held.partition);
-    const abort = () => this.context.act({
-      action: "abort-transaction", arguments: { topic, partition, start_offset: held.start_offset }, dangerous: true,
-      title: `Abort the transaction in ${held.partition}`,
-    });
+    const values = { topic, partition, start_offset: held.start_offset };
     return el("li", {}, link(held.partition, "partition", topic, partition),
       ` at ${number(held.last_stable_offset)}: ${count(held.high_watermark - held.last_stable_offset, "record")} not visible to read_committed `,
-      el("button", { type: "button", class: "danger", onclick: abort, disabled: this.context.model.isReplay, "aria-label": `Abort the transaction in ${held.partition}` }, "Abort…"));
+      id ? null : this.abortButton(`Abort the transaction in ${held.partition}`, values));
   }
 
   async load() {
