@@ -20,7 +20,7 @@ from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
-WIDTH, HEIGHT = 1280, 800
+WIDTH, HEIGHT = 1160, 700
 PHONE = {"width": 360, "height": 740}
 WARM_SECONDS = 40.0
 """Time for the line of records per second to fill."""
@@ -64,9 +64,7 @@ async def show(page: Page, folder: Path) -> None:
     await both_colours(page, folder, "console-cluster")
     await page.evaluate(f"location.hash = '#/partition/{TOPICS[0]}/1'")
     await page.wait_for_selector(".chains li")
-    await page.get_by_role("button", name="Why?").click()
-    await page.wait_for_selector(".why .command")
-    await asyncio.sleep(1)
+    await asyncio.sleep(2)
     await both_colours(page, folder, "console-partition")
     await page.set_viewport_size(PHONE)
     await page.evaluate("location.hash = '#/cluster'")
@@ -85,7 +83,7 @@ async def both_colours(page: Page, folder: Path, name: str) -> None:
 async def picture(page: Page, folder: Path, name: str) -> None:
     """Save what is in sight as NAME.png."""
     path = folder / f"{name}.png"
-    await page.screenshot(path=path)
+    await page.screenshot(path=path, full_page="partition" in name)
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
 
 

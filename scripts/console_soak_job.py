@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import endings
-import psutil
 from confluent_kafka import Consumer
 from console_browser import BROKERS, CONFIG, PARTITIONS, TOPICS, chromium, console, load
 from load import create_topic
@@ -125,8 +126,13 @@ async def measure(session: CDPSession, pid: int) -> Measurement:
     await session.send("HeapProfiler.collectGarbage")
     heap = await session.send("Runtime.getHeapUsage")
     counters = await session.send("Memory.getDOMCounters")
-    server = psutil.Process(pid).memory_info().rss
-    return Measurement(int(heap["usedSize"]), int(counters["nodes"]), server)
+    return Measurement(int(heap["usedSize"]), int(counters["nodes"]), resident(pid))
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of a process that are in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def verdict(measured: Sequence[Measurement], complaints: Sequence[str]) -> bool:

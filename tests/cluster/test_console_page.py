@@ -24,14 +24,14 @@ expect = sync_api.expect
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-WAIT_MS = 30_000
+WAIT_MS = 15_000
 TOPIC = "console-page"
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
 )
 NO_NAME = """() => [...document.querySelectorAll("button, input, select, textarea, a, [role=region], [role=img]")]
   .filter(node => node.checkVisibility())
-  .filter(node => !(node.getAttribute("aria-label") || node.closest("label") || node.textContent.trim()))
+  .filter(node => !(node.getAttribute("aria-label") || node.labels?.length || node.textContent.trim()))
   .map(node => node.outerHTML)"""
 """The visible elements that a screen reader cannot name."""
 
@@ -120,6 +120,11 @@ def confirm(page: Any, command: str) -> None:
     expect(dialog.get_by_text("Done.")).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+
+
+def field(page: Any, label: str) -> Any:
+    """Return a field of the open dialog."""
+    return page.locator("dialog[open]").get_by_label(label, exact=True)
 
 
 def press(page: Any, broker: str, verb: str) -> None:
@@ -252,3 +257,136 @@ def test_page_without_its_token_says_what_to_open(browser: Any, url: str) -> Non
     page.goto(url.partition("?")[0] + "?token=wrong")
     expect(page.get_by_role("alert")).to_contain_text("token")
     page.close()
+
+
+def test_broker_is_killed_and_started_with_one_confirmation_each(page: Any) -> None:
+    press(page, "broker 3", "Kill")
+    dialog = page.locator("dialog[open]")
+    expect(dialog.locator(".plan")).to_contain_text("SIGKILL")
+    page.keyboard.press("Escape")
+    expect(page.locator('[data-broker="3"]')).to_have_class("card running")  # nothing ran
+
+    press(page, "broker 3", "Kill")
+    confirm(page, "minikafka kill 3")
+    expect(page.locator('[data-broker="3"]')).to_have_class("card down")
+    expect(page.locator("#banner")).to_contain_text("roker 3 is down")
+    expect(row_of(page, 0)).to_contain_text("ISR lacks 3")
+
+    press(page, "broker 3", "Start")
+    confirm(page, "minikafka start 3")
+    expect(page.locator('[data-broker="3"]')).to_have_class("card running")
+    expect(row_of(page, 0)).not_to_contain_text("ISR lacks")
+
+
+def test_broker_is_paused_resumed_and_stopped(page: Any) -> None:
+    card = page.locator('[data-broker="2"]')
+    press(page, "broker 2", "Pause")
+    confirm(page, "minikafka pause 2")
+    expect(card).to_have_class("card paused")
+    press(page, "broker 2", "Resume")
+    confirm(page, "minikafka resume 2")
+    expect(card).to_have_class("card running")
+    press(page, "broker 2", "Stop")
+    confirm(page, "minikafka stop 2")
+    expect(card).to_have_class("card down")
+    press(page, "broker 2", "Start")
+    confirm(page, "minikafka start 2")
+    expect(card).to_have_class("card running")
+
+
+def test_page_works_and_says_so_when_zookeeper_is_paused(page: Any) -> None:
+    card = page.locator('[data-broker="zookeeper"]')
+    press(page, "ZooKeeper", "Pause")
+    confirm(page, "minikafka pause zookeeper")
+    expect(card).to_have_class("card paused")
+    expect(page.locator("#banner")).to_contain_text("ooKeeper")
+    expect(row_of(page, 0).locator(".mark").first).to_be_visible()
+
+    press(page, "ZooKeeper", "Resume")
+    confirm(page, "minikafka resume zookeeper")
+
+    expect(card).to_have_class("card running")
+
+
+def test_partition_is_reassigned_and_gets_its_preferred_leader(page: Any) -> None:
+    show(page, "partition", TOPIC, "2")
+    page.get_by_role("button", name="Reassign…").click()
+    field(page, "Replicas, preferred leader first").fill("2,1,3")
+    confirm(page, f"minikafka reassign {TOPIC}-2 --replicas 2,1,3")
+    expect(page.locator(".facts")).to_contain_text("2, 1, 3")
+    page.get_by_role("button", name="Elect leader…").click()
+    confirm(page, f"minikafka elect --preferred {TOPIC}-2")
+    expect(page.locator(".facts")).to_contain_text("broker 2")
+
+
+def test_topic_is_created_configured_and_deleted(page: Any) -> None:
+    show(page, "topics")
+    page.get_by_role("button", name="Create topic…").click()
+    field(page, "Name").fill("made-by-page")
+    field(page, "Partitions").fill("2")
+    confirm(page, "minikafka topics create made-by-page --partitions 2")
+    page.get_by_role("link", name="made-by-page").click()
+    page.get_by_text("Settings", exact=True).click()
+    page.get_by_role("button", name="Set retention.ms", exact=True).click()
+    field(page, "retention.ms").fill("60000")
+    confirm(page, "minikafka configs set --topic made-by-page retention.ms=60000")
+    own = page.locator("tr.own")
+    expect(own).to_contain_text("60000")
+    page.get_by_role("button", name="Reset retention.ms to its default").click()
+    confirm(page, "minikafka configs delete --topic made-by-page retention.ms")
+    expect(own).to_have_count(0)
+    page.get_by_role("button", name="Add partitions…").click()
+    confirm(page, "minikafka topics alter made-by-page --partitions 3")
+    expect(page.get_by_role("link", name="made-by-page-2")).to_be_visible()
+    page.get_by_role("button", name="Delete…").click()
+    confirm(page, "minikafka topics delete made-by-page")
+
+    expect(page.get_by_role("link", name="made-by-page")).to_have_count(0)
+
+
+def test_hostile_record_is_shown_as_text(page: Any) -> None:
+    show(page, "topics", TOPIC)
+    page.get_by_role("button", name="Follow new records").click()
+    page.get_by_role("button", name="Produce…").click()
+    field(page, "Value").fill(HOSTILE)
+    field(page, "Key").fill("<b>key</b>")
+    field(page, "Headers").fill("<i>=<u>")
+    confirm(page, f"minikafka produce {TOPIC} --json")
+    record = page.locator(".records li").first
+    expect(record).to_contain_text(HOSTILE)
+    record.locator("summary").click()
+
+    expect(record.get_by_role("table", name="Headers")).to_contain_text("<u>")
+    assert page.locator(".records img, .records script, .records b").count() == 0
+    assert page.title() == f"{TOPIC} – minikafka"
+
+
+def test_records_are_searched_and_shown_in_three_forms(page: Any, data: Path) -> None:
+    lines = [f'{{"key": "k{n}", "value": "{{\\"n\\": {n}9007199254740993}}"}}' for n in range(4)]
+    given = "\n".join(lines) + "\n"
+    options = ("--json", "--partition", "1", "--data", str(data))
+    produced = run("produce", TOPIC, *options, cwd=data, stdin=given)
+    assert produced.code == 0, produced.err
+    show(page, "topics", TOPIC)
+    found, search = page.locator(".records li"), page.locator("form.search")
+    search.get_by_label("Key", exact=True).fill("k2")
+    page.get_by_role("button", name="Search").click()
+    expect(found).to_have_count(1)
+    expect(found).to_contain_text("29007199254740993")
+    page.get_by_role("button", name="hex").click()
+    expect(found).to_contain_text("7b 22 6e 22")
+    page.get_by_role("button", name="JSON").click()
+    found.locator("summary").click()
+    expect(found.locator("pre")).to_have_text('{\n  "n": 29007199254740993\n}')
+
+    search.get_by_label("Key", exact=True).fill("")
+    search.get_by_label("Partition", exact=True).select_option("1")
+    search.get_by_label("From", exact=True).select_option("offset")
+    search.get_by_label("Offset", exact=True).fill("3")
+    page.get_by_role("button", name="Search").click()
+    expect(found.first).to_contain_text("k3")
+    search.get_by_label("From", exact=True).select_option("time")
+    search.get_by_label("Time", exact=True).fill("2099-01-01T00:00:00")
+    page.get_by_role("button", name="Search").click()
+
+    expect(found).to_have_count(0)

@@ -1,7 +1,7 @@
 // The page of the console: one view at a time, and one stream of events from the server for all of them.
 
-import { ApiError, events, get, hasToken } from "./lib/api.js";
-import { announce, el, fill, hashOf, set, write } from "./lib/dom.js";
+import { ApiError, events, get, hasToken, sentence } from "./lib/api.js";
+import { announce, el, fill, hashOf, set, withCode, write } from "./lib/dom.js";
 import { clock, listed } from "./lib/format.js";
 import { startKeys } from "./lib/keys.js";
 import { Model } from "./lib/model.js";
@@ -135,15 +135,17 @@ function drawStatus() {
   const texts = [];
   if (refusal) texts.push(`${refusal.message} ${refusal.hint}`);
   else if (lost) texts.push(`The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`);
+  const explained = new Set(model.problems.map((problem) => `broker ${problem.broker}`));
   for (const [what, { reason, since }] of model.unseen) {
-    texts.push(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}.`);
+    if (explained.has(what)) continue;
+    texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
   }
-  for (const problem of model.problems) texts.push(`${problem.text}${problem.remedy ? ` ${problem.remedy}` : ""}`);
+  for (const { text, remedy } of model.problems) texts.push(`${sentence(text)} ${remedy ? sentence(remedy) : ""}`.trim());
   const banner = byId("banner");
   if (banner.dataset.texts !== JSON.stringify(texts)) {
     banner.dataset.texts = JSON.stringify(texts);
     banner.hidden = texts.length === 0;
-    fill(banner, el("ul", {}, texts.map((text) => el("li", {}, text))));
+    fill(banner, el("ul", {}, texts.map((text) => el("li", {}, withCode(text)))));
   }
   const state = lost ? ["bad", "✕ no connection"] : model.isReplay ? ["", "replay"] : model.cluster ? ["ok", "● live"] : ["", "connecting"];
   set(byId("connection"), "class", `badge ${state[0]}`);

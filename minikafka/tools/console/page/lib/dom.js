@@ -65,6 +65,11 @@ export function announce(text) {
   write(document.getElementById("announcer"), text);
 }
 
+/** Return the nodes of a text in which `commands` stand between backquotes. */
+export function withCode(text) {
+  return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
+}
+
 /** Return a link to a view of this page. */
 export function link(text, ...path) {
   return el("a", { href: hashOf(...path) }, text);

@@ -1,6 +1,6 @@
 // Tables, lists of facts and empty states.
 
-import { el, keyed, write } from "./dom.js";
+import { el, keyed, set, write } from "./dom.js";
 
 /** A table of which the rows are kept by key. `columns`: [{name, className, draw(cell, item)}]. */
 export class Table {
@@ -20,10 +20,11 @@ export class Table {
   }
 
   row(item) {
-    return el("tr", this.rowAttributes(item), this.columns.map((column) => el("td", { class: column.className, "data-label": column.name })));
+    return el("tr", {}, this.columns.map((column) => el("td", { class: column.className, "data-label": column.name })));
   }
 
   update(row, item) {
+    for (const [name, value] of Object.entries(this.rowAttributes(item))) set(row, name, value);
     this.columns.forEach((column, at) => {
       const cell = row.children[at];
       const drawn = column.text ? column.text(item) : column.node(item, cell);
@@ -36,6 +37,17 @@ export class Table {
 /** Return the node that a cell has already, or make it: buttons and links in cells keep the focus. */
 export function once(cell, make) {
   return cell.firstChild ?? make();
+}
+
+let fields = 0;
+
+/** Return a field: its input with a label above, and perhaps a hint below, which belong to it also for screen readers. */
+export function labelled(label, input, hint = "") {
+  fields += 1;
+  const id = `field-${fields}`;
+  set(input, "id", id);
+  if (hint) set(input, "aria-describedby", `${id}-hint`);
+  return el("div", { class: "field" }, el("label", { for: id }, label), input, hint ? el("small", { class: "muted", id: `${id}-hint` }, hint) : null);
 }
 
 export const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));

@@ -1,9 +1,10 @@
 // The dialog of every action: its arguments, the command line that it equals, the plan, one question, and the outcome.
 
-import { get, post } from "../lib/api.js";
+import { get, post, sentence } from "../lib/api.js";
 import { announce, el, fill, set, write } from "../lib/dom.js";
+import { labelled } from "../lib/table.js";
 import { clock, count } from "../lib/format.js";
-import { commandOf, problemOf } from "./why.js";
+import { commandOf, problemOf, sentences } from "./why.js";
 
 const PLAN_DELAY_MS = 300;
 const PLAN_LINES_MAX = 200;
@@ -28,7 +29,7 @@ export class ActionDialog {
       const input = inputOf(field);
       input.addEventListener("input", () => this.later());
       this.inputs.set(field.name, input);
-      return el("label", {}, el("span", {}, field.label ?? field.name), input, field.hint ? el("small", { class: "muted" }, field.hint) : null);
+      return labelled(field.label ?? field.name, input, field.hint);
     }));
   }
 
@@ -74,9 +75,9 @@ export class ActionDialog {
     if (isDangerous) set(this.confirm, "class", "danger solid");
     fill(this.plan, el("h3", {}, "Command"), commandOf(command),
       el("h3", {}, "What will happen"),
-      el("ul", { class: "sentences", tabindex: 0, "aria-label": "Plan" }, plan.slice(0, PLAN_LINES_MAX).map((line) => el("li", {}, line)),
-        plan.length > PLAN_LINES_MAX && el("li", { class: "muted" }, `and ${count(plan.length - PLAN_LINES_MAX, "further line")}`)),
-      whyNot ? el("p", { class: "problem" }, whyNot) : null);
+      sentences(plan.slice(0, PLAN_LINES_MAX)),
+      plan.length > PLAN_LINES_MAX && el("p", { class: "muted" }, `and ${count(plan.length - PLAN_LINES_MAX, "further line")}`),
+      whyNot ? el("p", { class: "problem" }, sentence(whyNot)) : null);
     set(this.confirm, "disabled", Boolean(whyNot));
   }
 

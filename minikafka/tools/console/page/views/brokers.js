@@ -27,7 +27,7 @@ function brokerOf(model, broker) {
     lines: [
       ["Leads", `${number(broker.leaders)}, preferred for ${number(broker.preferred)}`],
       ["Replicas", number(broker.replicas)],
-      ...(broker.bytes_in === null || broker.bytes_in === undefined ? [] : [["In", `${bytes(Math.round(broker.bytes_in))}/s`], ["Out", `${bytes(Math.round(broker.bytes_out))}/s`]]),
+      ...(broker.bytes_in === null || broker.bytes_in === undefined ? [] : [["Traffic", `${bytes(Math.round(broker.bytes_in))}/s in, ${bytes(Math.round(broker.bytes_out))}/s out`]]),
       ...(broker.rack ? [["Rack", broker.rack]] : []),
     ],
     note: noteOf(model, broker),
@@ -70,12 +70,11 @@ function drawCard(card, node, context) {
 }
 
 function verbButton(verb, node, context) {
-  const run = () => context.act({
-    action: verb, arguments: { broker: node.key }, title: `${LABELS[verb]} ${node.name.replace("Broker", "broker")}`, dangerous: verb === "kill",
-  });
+  const title = `${LABELS[verb]} ${node.name.replace("Broker", "broker")}`;
+  const run = () => context.act({ action: verb, arguments: { broker: node.key }, title, dangerous: verb === "kill" });
   return el("button", {
     type: "button", class: verb === "kill" ? "danger" : "", "data-action": verb, disabled: context.model.isReplay,
-    "aria-label": `${LABELS[verb]} ${node.name}`, onclick: run,
+    "aria-label": title, onclick: run,
   }, LABELS[verb]);
 }
 

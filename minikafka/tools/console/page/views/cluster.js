@@ -82,7 +82,7 @@ export class ClusterView {
       { name: "Partition", className: "name", cell: (name) => ({ text: name }) },
       ...brokers.map((id) => this.brokerColumn(id)),
       this.column("Epoch", "narrow number", "Leader epoch", (row) => number(row[EPOCH])),
-      this.column("Start", "wide number", "First offset", (row) => number(row[LOG_START])),
+      this.column("Start", "start number", "First offset", (row) => number(row[LOG_START])),
       this.column("High watermark", "wide number", "", (row) => number(row[HIGH_WATERMARK])),
       this.column("Log end", "wide number", "", (row) => number(row[LOG_END])),
       this.column("State", "words", "", partitionWords),

@@ -4,7 +4,7 @@ import { get, polled, segment } from "../lib/api.js";
 import { el, fill, link, set, svg } from "../lib/dom.js";
 import { count, listed, moment, number } from "../lib/format.js";
 import { Table, fact, once } from "../lib/table.js";
-import { problemOf, whyPanel } from "./why.js";
+import { gapOf, problemOf, whyPanel } from "./why.js";
 
 export class GroupsView {
   title = "Groups";
@@ -111,7 +111,7 @@ export class GroupView {
   }
 
   show({ state, coordinator, members, offsets, rebalances, unseen = [] }) {
-    fill(this.problem, unseen.map((text) => problemOf({ message: text })));
+    fill(this.problem, unseen.map(gapOf));
     this.most = Math.max(0, ...offsets.map((row) => row.lag ?? 0));
     const lag = offsets.reduce((sum, row) => sum + Math.max(0, row.lag ?? 0), 0);
     fill(this.facts,

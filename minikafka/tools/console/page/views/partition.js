@@ -6,7 +6,7 @@ import { clock, listed, number } from "../lib/format.js";
 import { ADDING, EPOCH, ISR, LAST_STABLE, LEADER, REMOVING, REPLICAS, hasLeader } from "../lib/rows.js";
 import { drawBars } from "./bars.js";
 import { Timeline, lastBefore } from "./timeline.js";
-import { problemOf, whyPanel } from "./why.js";
+import { gapOf, problemOf, whyPanel } from "./why.js";
 
 const SAMPLES_MAX = 1800;
 const HISTORY_EVERY = 5;  // answers; further when the leader or ISR has changed
@@ -14,6 +14,7 @@ const HISTORY_EVERY = 5;  // answers; further when the leader or ISR has changed
 export class PartitionView {
   samples = [];
   loads = 0;
+  known = new Map();
   isTail = false;
 
   constructor(context, topic, partition) {
@@ -88,14 +89,27 @@ export class PartitionView {
 
   receive(answer) {
     const time = Date.now();
-    this.samples.push({ time_ms: time, replicas: answer.replicas });
+    const replicas = answer.replicas.map((replica) => this.remembered(replica, time));
+    this.samples.push({ time_ms: time, replicas });
     if (this.samples.length > SAMPLES_MAX) this.samples.shift();
     const known = new Set([...(this.row?.[REPLICAS] ?? []), ...answer.replicas.map((replica) => replica.broker)]);
     const end = this.model.isReplay ? answer.to_ms : Math.max(answer.to_ms ?? 0, time);
     const { ledger: chains = this.timeline.chains, states = this.timeline.states } = answer;
     this.timeline.show({ chains, states, replicas: [...known], from: answer.from_ms, to: end });
-    fill(this.problem, (answer.unseen ?? []).map((text) => problemOf({ message: text })));
+    fill(this.problem, (answer.unseen ?? []).map(gapOf));
     this.draw();
+  }
+
+  /** Return a replica, with the offsets that it had when its broker last answered, if the broker does not answer. */
+  remembered(replica, time) {
+    if (Number.isFinite(replica.high_watermark) && replica.high_watermark >= 0) {
+      this.known.set(replica.broker, { ...replica, seen_ms: time });
+      return replica;
+    }
+    const known = this.known.get(replica.broker);
+    if (!known) return replica;
+    const { broker, state, in_isr, lag_ms, log_end } = replica;
+    return { ...known, broker, state, in_isr, lag_ms, log_end: log_end ?? known.log_end, is_old: true };
   }
 
   draw() {

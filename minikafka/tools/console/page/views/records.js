@@ -3,8 +3,9 @@
 import { events, get, segment } from "../lib/api.js";
 import { el, fill, keyed, write } from "../lib/dom.js";
 import { bytes, count, moment, number } from "../lib/format.js";
+import { labelled } from "../lib/table.js";
 import { indented } from "../lib/json.js";
-import { problemOf } from "./why.js";
+import { gapOf, problemOf } from "./why.js";
 
 const SHOWN_MAX = 300;
 const PREVIEW_MAX = 300;
@@ -50,17 +51,16 @@ export class Records {
   }
 
   searchForm() {
-    const field = (label, input) => el("label", {}, el("span", {}, label), input);
     this.from = el("select", { onchange: () => this.startChanged() }, Object.entries(STARTS).map(([value, text]) => el("option", { value }, text)));
     this.offset = el("input", { type: "number", min: 0, value: 0 });
     this.time = el("input", { type: "datetime-local", step: 1 });
     this.key = el("input", { type: "search", placeholder: "any" });
     this.partition = el("select", {}, el("option", { value: "" }, "all"));
-    this.offsetField = field("Offset", this.offset);
-    this.timeField = field("Time", this.time);
+    this.offsetField = labelled("Offset", this.offset);
+    this.timeField = labelled("Time", this.time);
     this.startChanged();
     return el("form", { class: "search", onsubmit: (event) => { event.preventDefault(); this.load(); } },
-      field("From", this.from), this.offsetField, this.timeField, field("Partition", this.partition), field("Key", this.key),
+      labelled("From", this.from), this.offsetField, this.timeField, labelled("Partition", this.partition), labelled("Key", this.key),
       el("button", { type: "submit" }, "Search"));
   }
 
@@ -122,7 +122,7 @@ export class Records {
     const isMore = Object.keys(this.next).length > 0 && this.from.value !== "end";
     fill(this.status, `${found}; ${number(this.searched)} searched. `,
       isMore && el("button", { type: "button", onclick: () => this.searchOn() }, "Search on"),
-      unseen.map((text) => problemOf({ message: text })));
+      unseen.map(gapOf));
     this.draw();
   }
 
