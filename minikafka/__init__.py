@@ -1,7 +1,8 @@
 """minikafka: a Kafka-compatible broker cluster in asyncio Python.
 
-The public names of the package are `LocalCluster` and the exception `ClusterError`, which the methods of
-`LocalCluster` raise. Both are imported on first use, so that `import minikafka` takes no time.
+The public names of the package are `LocalCluster`, the exception `ClusterError`, which the methods of
+`LocalCluster` raise, and `history`, which records clients. They are imported on first use, so that `import minikafka`
+takes no time.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from minikafka.testing.history import history
     from minikafka.tools.cluster import ClusterError
     from minikafka.tools.cluster.local import LocalCluster
 
-__all__ = ["ClusterError", "LocalCluster"]
+__all__ = ["ClusterError", "LocalCluster", "history"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "history":
+        from minikafka.testing.history import history
+
+        return history
     if name in __all__:
         from minikafka.tools import cluster
 

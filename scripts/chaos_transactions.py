@@ -20,7 +20,6 @@ from copy_processes import CopyProcess, running
 from display import Display, Step
 from isolation_job import events_of
 from load import create_topic
-from replica_logs import read_logs
 from threads import in_thread
 from transaction_faults import Faults
 from transactional_feed import Feed
@@ -30,6 +29,7 @@ from minikafka.checks.histories import Recorder
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC
 from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.verdict.directories import read_logs
 
 INPUT, OUTPUT, GROUP = "transactions-in", "transactions-out", "copy"
 OFFSETS_PARTITIONS = 5

@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from replica_logs import read_logs
-
 from minikafka.base.errors import MinikafkaError
 from minikafka.checks.histories import Event, parse
 from minikafka.checks.isolation.verdict import check
+from minikafka.tools.verdict.directories import read_logs
 
 
 def main(arguments: list[str]) -> int:

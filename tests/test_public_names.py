@@ -94,6 +94,7 @@ def test_public_names_are_these():
         "minikafka.client.isolation.events.parse",
         "minikafka.client.isolation.logs.stored",
         "minikafka.client.isolation.verdict.check",
+        "minikafka.history",
         "minikafka.pytest",
         "minikafka.simulation.MemoryCluster",
         "minikafka.simulation.run_seeded",

@@ -25,6 +25,8 @@ ABORT: Final = "abort"
 READ: Final = "read"
 SEEK: Final = "seek"
 REACHED: Final = "reached"
+ASSIGNED: Final = "assigned"
+CLOSED: Final = "closed"
 INVOKED: Final = "invoked"
 OK: Final = "ok"
 FAILED: Final = "failed"
@@ -41,17 +43,20 @@ _PLACE: Final = ("topic", "partition", "offset")
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BEGIN: ("transaction",),
     WRITE: ("topic",),
-    OFFSETS: ("transaction", *_PLACE, "group"),
+    OFFSETS: (*_PLACE, "group"),
     COMMIT: ("transaction",),
     ABORT: ("transaction",),
     READ: _PLACE,
     SEEK: _PLACE,
     REACHED: _PLACE,
+    ASSIGNED: ("topic",),
+    CLOSED: (),
 }
 """The fields that each kind of event must have."""
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "client": (str,),
     "number": (int,),
+    "returned": (int,),
     "event": (str,),
     "outcome": (str,),
     "transaction": (int,),
@@ -61,11 +66,18 @@ _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "offset": (int,),
     "value": (str,),
     "value_sha256": (str,),
+    "is_opaque": (bool,),
+    "key": (str,),
     "group": (str,),
     "time": (int, float),
 }
 _REQUIRED: Final = ("client", "number", "event", "outcome")
 _SHOWN_MAX: Final = 120
+_TEXT_BYTES_MAX: Final = 200
+"""A longer value is written as its SHA-256."""
+
+OPAQUE: Final = b"opaque"
+"""The digest of a value that the client does not know as bytes, because its library had converted the value."""
 
 
 class HistoryError(MinikafkaError):
@@ -85,15 +97,36 @@ class Event(NamedTuple):
     partition: int | None = None
     offset: int | None = None
     digest: bytes = b""
-    """The SHA-256 of the value, b"" for the value null."""
+    """The SHA-256 of the value, b"" for the value null, OPAQUE for a value that is not known."""
     group: str | None = None
     time: float | None = None
     """Seconds on a clock that all clients share; None if the history has no times."""
+    value: str | None = None
+    """The value as text, if the history has it."""
+    key: str | None = None
+    """The key as text (`shown_key`); None also if the history has no keys."""
+    returned: int | None = None
+    """The number of the client's next operation when the call of this write returned; None if no other began before."""
 
 
 def digest_of(value: bytes | None) -> bytes:
     """Return the identity of a value in histories and logs."""
     return b"" if value is None else sha256(value).digest()
+
+
+def text_of(value: bytes | None) -> str | None:
+    """Return a short value as text; None for a value that is long, null or not UTF-8."""
+    if value is None or len(value) > _TEXT_BYTES_MAX:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def shown_key(key: bytes | None) -> str | None:
+    """Return a key as text, with escapes for bytes that are not UTF-8."""
+    return None if key is None else key.decode(errors="backslashreplace")
 
 
 def parse(lines: Iterable[str], name: str = "history") -> Iterator[Event]:
@@ -152,6 +185,9 @@ def event_of(row: Mapping[str, Any]) -> Event:
         _digest(row),
         row.get("group"),
         row.get("time"),
+        row.get("value"),
+        row.get("key"),
+        row.get("returned"),
     )
     _check(event)
     return event
@@ -161,7 +197,10 @@ def row_of(event: Event) -> dict[str, Any]:
     """Return the JSON object of an event. Fields without a value are left out."""
     row = event._asdict()
     row["event"] = row.pop("kind")
-    row["value_sha256"] = row.pop("digest").hex() or None
+    digest = row.pop("digest")
+    row["is_opaque"] = True if digest == OPAQUE else None
+    is_hashed = event.value is None and digest != OPAQUE
+    row["value_sha256"] = digest.hex() or None if is_hashed else None
     return {name: row[name] for name in _TYPES if row.get(name) is not None}
 
 
@@ -176,11 +215,14 @@ def _check_types(row: Mapping[str, Any]) -> None:
             raise ValueError(f"it has no {name}")
     for name, types in _TYPES.items():
         value = row.get(name)
-        if value is not None and (not isinstance(value, types) or isinstance(value, bool)):
+        is_wrong = not isinstance(value, types) or (isinstance(value, bool) and bool not in types)
+        if value is not None and is_wrong:
             raise ValueError(f"{name} is {value!r}, it must be of type {types[0].__name__}")
 
 
 def _digest(row: Mapping[str, Any]) -> bytes:
+    if row.get("is_opaque"):
+        return OPAQUE
     if (given := row.get("value_sha256")) is None:
         value = row.get("value")
         return digest_of(None if value is None else value.encode())
@@ -227,18 +269,32 @@ class Recorder:
         self._transactions = 0
         self._transaction: int | None = None
 
+    @property
+    def pending(self) -> int:
+        """The number of operations without an outcome."""
+        return len(self._invoked)
+
     def begin(self) -> int:
         """Record the begin of a transaction; later writes, offsets and reads belong to it until its end."""
         self._transactions += 1
         self._transaction = self._transactions
         return self._invoke(BEGIN, transactional_id=self._transactional_id)
 
-    def write(self, topic: str, value: bytes | None, partition: int | None = None) -> int:
-        """Record a write of a record with this value."""
-        return self._invoke(WRITE, topic=topic, partition=partition, digest=digest_of(value))
+    def write(
+        self,
+        topic: str,
+        value: bytes | None,
+        partition: int | None = None,
+        key: bytes | None = None,
+        *,
+        is_opaque: bool = False,
+    ) -> int:
+        """Record a write of a record with this value. `is_opaque`: its bytes are not known yet."""
+        place = {"topic": topic, "partition": partition}
+        return self._invoke(WRITE, **place, **_content(value, key, is_opaque=is_opaque))
 
     def offsets(self, group: str, topic: str, partition: int, offset: int) -> int:
-        """Record the commit of a group's offset as part of the transaction."""
+        """Record the commit of a group's offset, which is part of the transaction if one is open."""
         facts = {"group": group, "topic": topic, "partition": partition, "offset": offset}
         return self._invoke(OFFSETS, **facts)
 
@@ -257,17 +313,56 @@ class Recorder:
         if outcome == OK and invoked.kind in (COMMIT, ABORT):
             self._transaction = None
 
-    def read(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
-        """Record that the client received a record."""
-        self._record(self._next(READ, OK, topic, partition, offset, digest_of(value)))
+    def returned(self, number: int) -> None:
+        """Note that the call of a write has returned: records sent from now on must lie behind it."""
+        if self._number > number and number in self._invoked:
+            invoked = self._invoked[number]
+            self._invoked[number] = invoked._replace(returned=self._number + 1)
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
+    def written(self, number: int, value: bytes | None, key: bytes | None) -> None:
+        """Note the content of a write that was recorded as opaque; call `ended` after it."""
+        self._invoked[number] = self._invoked[number]._replace(**_content(value, key))
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        group: str | None = None,
+        *,
+        is_opaque: bool = False,
+    ) -> None:
+        """Record that the client received a record. `is_opaque`: the bytes of its value are not known."""
+        event = self._next(READ, OK, topic, partition, offset)
+        self._record(event._replace(group=group, **_content(value, key, is_opaque=is_opaque)))
+
+    def seek(self, topic: str, partition: int, offset: int, group: str | None = None) -> None:
         """Record that the client begins to read a partition at this offset."""
-        self._record(self._next(SEEK, OK, topic, partition, offset))
+        self._record(self._next(SEEK, OK, topic, partition, offset)._replace(group=group))
 
     def reached(self, topic: str, partition: int, offset: int) -> None:
         """Record that the client has received everything visible below this offset."""
         self._record(self._next(REACHED, OK, topic, partition, offset))
+
+    def assigned(
+        self,
+        topic: str,
+        partition: int | None = None,
+        offset: int | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Record that the client wants the records of a topic, or of one of its partitions.
+
+        `offset`: where it begins, unless its group has committed an offset; None: at the end.
+        """
+        event = self._next(ASSIGNED, OK, topic, partition, offset)
+        self._record(event._replace(group=group))
+
+    def closed(self, outcome: str = OK) -> None:
+        """Record that the client has ended. `outcome`: UNKNOWN if it was killed."""
+        self._record(self._next(CLOSED, outcome))
 
     def _invoke(self, kind: str, **facts: Any) -> int:
         event = self._next(kind, INVOKED)._replace(**facts)
@@ -281,4 +376,15 @@ class Recorder:
         return Event(*start, *place)
 
     def _record(self, event: Event) -> None:
-        self._write(line_of(event._replace(time=round(self._now(), 6))))
+        self.emit(event._replace(time=round(self._now(), 6)))
+
+    def emit(self, event: Event) -> None:
+        """Pass an event on as a line."""
+        self._write(line_of(event))
+
+
+def _content(value: bytes | None, key: bytes | None, *, is_opaque: bool = False) -> dict[str, Any]:
+    """Return the fields of an event that tell the key and the value of a record."""
+    if is_opaque:
+        return {"digest": OPAQUE}
+    return {"digest": digest_of(value), "value": text_of(value), "key": shown_key(key)}

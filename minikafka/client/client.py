@@ -30,9 +30,10 @@ from minikafka.client.administration.scram_admin import ScramAdmin
 from minikafka.client.administration.transaction_admin import TransactionAdmin
 from minikafka.client.log_offsets import READ_COMMITTED, READ_UNCOMMITTED, LogOffsets
 from minikafka.client.login import Connector
-from minikafka.client.metadata import ClusterInfo, Leader, Metadata, TopicInfo, error_code
+from minikafka.client.metadata import ClusterInfo, Metadata, TopicInfo, error_code
 from minikafka.client.network import VERSIONS, Network, parse_bootstrap, request
 from minikafka.client.partitioner import partition_for_key
+from minikafka.client.request_bodies import offsets_request, produce_request, refused_batch
 from minikafka.client.retries import GRACE_MS, Retries
 from minikafka.client.waits import Waits
 from minikafka.kafka.records.batch import UNDATED, Record, build
@@ -48,8 +49,6 @@ KEYLESS_BYTES: Final = 16 * 1024
 Kafka's producer (KIP-794).
 """
 _SEQUENCE_MODULUS: Final = 2**31
-_SHOWN_RECORDS: Final = 3
-"""Number of bad records in the error of a refused batch."""
 
 T = TypeVar("T")
 Start: TypeAlias = Literal["earliest", "latest"] | int
@@ -86,6 +85,14 @@ class Fetched(NamedTuple):
 
     records: list[Record]
     next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+class FetchedBatches(NamedTuple):
+    """The batches of one fetch as bytes; the last one may be incomplete."""
+
+    batches: bytes
     high_watermark: int
     log_start_offset: int
 
@@ -325,7 +332,7 @@ class Client:
             producer_epoch=producer.epoch,
             base_sequence=sequence,
         )
-        body = _produce_request(tp, batch, acks, self._request_timeout_ms)
+        body = produce_request(tp, batch, acks, self._request_timeout_ms)
         try:
             base = await self._retries(
                 lambda: self._send_batch(tp, body, acks), f"the leader of {tp}", tp
@@ -348,7 +355,7 @@ class Client:
         timeout_ms = self._request_timeout_ms + GRACE_MS
         response = await self._network.call(leader.address, versions.PRODUCE, timeout_ms, body)
         answer = response.responses[0].partition_responses[0]
-        _raise_for(answer.error_code, _refused_batch(tp, answer))
+        _raise_for(answer.error_code, refused_batch(tp, answer))
         return int(answer.base_offset)
 
     async def _producer_identity(self) -> _Producer:
@@ -386,9 +393,25 @@ class Client:
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset outside the log.
         """
-        tp = TopicPartition(topic, partition)
+        answer = await self._fetch(TopicPartition(topic, partition), offset, max_wait_ms, max_bytes)
+        aborted = consumer.aborted_in(answer)
+        found = consumer.records_from(answer.records, offset, aborted)
+        return Fetched(*found, answer.high_watermark, answer.log_start_offset)
 
-        async def attempt() -> Fetched:
+    async def fetch_batches(self, topic: str, partition: int, offset: int) -> FetchedBatches:
+        """Return the batches from `offset` on as they are in the log, control batches too; b"" at the end.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an offset outside the log.
+        """
+        answer = await self._fetch(
+            TopicPartition(topic, partition), offset, 0, consumer.FETCH_BYTES
+        )
+        return FetchedBatches(answer.records or b"", answer.high_watermark, answer.log_start_offset)
+
+    async def _fetch(
+        self, tp: TopicPartition, offset: int, max_wait_ms: int, max_bytes: int
+    ) -> Any:
+        async def attempt() -> Any:
             leader = await self._metadata.leader(*tp)
             wanted = {tp: (leader.leader_epoch, offset)}
             level = self._isolation_level
@@ -399,11 +422,7 @@ class Client:
             _raise_for(response.error_code, str(tp))
             answer = response.responses[0].partitions[0]
             _raise_for(answer.error_code, f"{tp} at offset {offset}")
-            return Fetched(
-                *consumer.records_from(answer.records, offset, consumer.aborted_in(answer)),
-                answer.high_watermark,
-                answer.log_start_offset,
-            )
+            return answer
 
         return await self._retries(attempt, f"the leader of {tp}", tp)
 
@@ -512,7 +531,7 @@ class Client:
                 leader.address,
                 versions.LIST_OFFSETS,
                 self._request_timeout_ms,
-                _offsets_request(tp, leader, timestamp, self._isolation_level),
+                offsets_request(tp, leader, timestamp, self._isolation_level),
             )
             answer = response.topics[0].partitions[0]
             _raise_for(answer.error_code, str(tp))
@@ -525,35 +544,8 @@ class Client:
         return sorted((await self._retries(lambda: self._metadata.topic(topic), about)).partitions)
 
 
-def _produce_request(tp: TopicPartition, batch: bytes, acks: int, timeout_ms: int) -> Any:
-    partition = {"index": tp.partition, "records": batch}
-    return request(
-        versions.PRODUCE,
-        transactional_id=None,
-        acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=[{"name": tp.topic, "partition_data": [partition]}],
-    )
-
-
 def _of_topic(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, number): offset for number, offset in offsets.items()}
-
-
-def _offsets_request(
-    tp: TopicPartition, leader: Leader, timestamp: int, isolation_level: int
-) -> Any:
-    partition = {
-        "partition_index": tp.partition,
-        "current_leader_epoch": leader.leader_epoch,
-        "timestamp": timestamp,
-    }
-    return request(
-        versions.LIST_OFFSETS,
-        replica_id=-1,
-        isolation_level=isolation_level,
-        topics=[{"name": tp.topic, "partitions": [partition]}],
-    )
 
 
 def _chunks(records: Sequence[Record]) -> list[list[Record]]:
@@ -581,14 +573,6 @@ def _raise_first(outcomes: Mapping[str, Outcome]) -> None:
             if not outcome.message:
                 raise AnsweredError(outcome.code, name)
             raise KafkaError(outcome.code, f"{name}: {outcome.message}")
-
-
-def _refused_batch(tp: TopicPartition, answer: Any) -> str:
-    """Return the partition, and the first bad records of its batch with their messages (KIP-467)."""
-    bad = answer.record_errors[:_SHOWN_RECORDS]
-    return "; ".join(
-        [str(tp), *(f"record {one.batch_index}: {one.batch_index_error_message}" for one in bad)]
-    )
 
 
 def _raise_for(code: int, detail: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 from math import inf
 from typing import TypeAlias
@@ -16,7 +17,7 @@ from typing import TypeAlias
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import READ
 from minikafka.checks.isolation.findings import Findings
-from minikafka.checks.isolation.operations import Read, Transaction
+from minikafka.checks.isolation.operations import Read, Transaction, Write
 from minikafka.checks.isolation.writes import Logs, Place
 
 Edges: TypeAlias = Mapping[Transaction, Iterable[Transaction]]
@@ -54,19 +55,25 @@ def _check_times(
 
 
 def check_clients(
-    offsets: Iterable[tuple[str, TopicPartition, int]], owners: Owners, findings: Findings
+    placed: Iterable[tuple[Place, Write]], owners: Owners, findings: Findings
 ) -> None:
-    """Report records that are in another order than their client sent them.
+    """Report records that lie in another order than their client sent them.
 
-    `offsets`: client, partition and offset of each record, in the order of sending.
+    `placed`: the place of each record and the record, in the order of their numbers. A record was sent earlier than
+    another if its call had returned before the other call.
     """
     highest: dict[tuple[str, TopicPartition], int] = {}
-    for client, tp, offset in offsets:
-        before = highest.get((client, tp), -1)
+    called: list[tuple[int, int, tuple[str, TopicPartition], int]] = []
+    for order, ((tp, offset), write) in enumerate(placed):
+        key = write.transaction.client, tp
+        while called and called[0][0] <= write.number:
+            *_, earlier, reached = heappop(called)
+            highest[earlier] = max(highest.get(earlier, -1), reached)
+        before = highest.get(key, -1)
         if offset < before:
-            text = f"an earlier record of {client} is at offset {before}"
-            findings.add("reordered", tp, offset, owners.get((tp, offset)), text)
-        highest[client, tp] = max(before, offset)
+            text = f"an earlier record of {key[0]} is at offset {before}"
+            findings.add("reordered", tp, offset, owners.get((tp, offset)), text, write)
+        heappush(called, (write.returned, order, key, offset))
 
 
 def check_information(

@@ -6,7 +6,9 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.isolation.operations import Transaction
+from minikafka.checks.histories import shown_key
+from minikafka.checks.isolation.logs import Stored
+from minikafka.checks.isolation.operations import Read, Transaction, Write
 
 KINDS: Final = {
     "lost": "acknowledged in a committed transaction, but not visible in the logs",
@@ -24,6 +26,7 @@ KINDS: Final = {
     "zombie_write": "written with a producer epoch below an earlier one",
     "invented": "in the logs, but sent by no client",
     "diverging": "offsets at which replicas differ",
+    "stuck": "sends, transactions and consumers that did not get on within the limit",
 }
 """The kinds of anomalies. Each text says what is counted."""
 
@@ -36,6 +39,11 @@ class Anomaly(NamedTuple):
     offset: int
     transaction: str
     detail: str
+    time: float | None = None
+    """When it happened, in the seconds of the history; None if that is not known."""
+    key: str | None = None
+    value: str | None = None
+    """The key and the value of the record as text, where they are known."""
 
     def __str__(self) -> str:
         place = "" if self.tp is None else f" at {self.tp.topic}-{self.tp.partition}"
@@ -58,13 +66,28 @@ class Findings:
         offset: int,
         transaction: Transaction | None,
         detail: str,
+        about: Write | Read | Stored | float | None = None,
     ) -> None:
-        """Add an anomaly."""
+        """Add an anomaly. `about`: the record that it concerns, or its time."""
         assert kind in KINDS
         owner = "" if transaction is None else str(transaction)
-        self.anomalies.append(Anomaly(kind, tp, offset, owner, detail))
+        self.anomalies.append(Anomaly(kind, tp, offset, owner, detail, *_record(about)))
 
     def counts(self) -> dict[str, int]:
         """Return the number of anomalies of each kind that was found, in the order of `KINDS`."""
         found = Counter(anomaly.kind for anomaly in self.anomalies)
         return {kind: found[kind] for kind in KINDS if found[kind]}
+
+
+def _record(
+    about: Write | Read | Stored | float | None,
+) -> tuple[float | None, str | None, str | None]:
+    """Return the time, key and value of a record."""
+    if isinstance(about, Write):
+        return about.ended or about.invoked, about.key, about.value
+    if isinstance(about, Stored):
+        time = about.timestamp / 1000 if about.timestamp >= 0 else None
+        return time, shown_key(about.key), about.value
+    if isinstance(about, Read):
+        return about.time, about.key, about.value
+    return about, None, None

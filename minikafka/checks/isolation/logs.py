@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from minikafka.base.errors import CorruptBatch
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Buffer
-from minikafka.checks.histories import digest_of
+from minikafka.checks.histories import digest_of, text_of
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC, offset_digest
 from minikafka.deciders.groups.records import OffsetKey, read_key, read_offset
 from minikafka.kafka.records.batch import Record, records_of
@@ -45,6 +45,10 @@ class Stored(NamedTuple):
     producer_id: int = -1
     epoch: int = -1
     transactional: bool = False
+    timestamp: int = -1
+    key: bytes | None = None
+    value: str | None = None
+    """The value as text, if it is short."""
 
 
 def stored(data: Buffer, tp: TopicPartition) -> Iterator[Stored]:
@@ -64,7 +68,16 @@ def stored(data: Buffer, tp: TopicPartition) -> Iterator[Stored]:
         for record in records_of(view[at + HEADER_BYTES : stop], header):
             kind = _marker(record) if is_control else RECORD
             digest = b"" if is_control else _digest(record, tp)
-            yield Stored(record.offset, kind, digest, *producer, is_transactional)
+            yield Stored(
+                record.offset,
+                kind,
+                digest,
+                *producer,
+                transactional=is_transactional,
+                timestamp=record.timestamp,
+                key=record.key,
+                value=text_of(record.value),
+            )
         at = stop
 
 
@@ -89,19 +102,26 @@ class PartitionLog:
 
     `outcomes`: `VISIBLE`, `HIDDEN` or `OPEN` for each record, by offset. `last_stable`: the first offset of an open
     transaction, None if there is none. `is_whole` is False if records were removed, by retention or the cleaner.
+    `is_dense` is False if the cleaner removed them: retention only raises `start`, the first offset.
     `epochs_back`: each entry with a producer epoch below an earlier one of its producer, and that epoch.
     """
 
-    def __init__(self, entries: Iterable[Stored]) -> None:
+    def __init__(self, entries: Iterable[Stored], start: int = 0) -> None:
         self.records: dict[int, Stored] = {}
         self.outcomes: dict[int, str] = {}
         self.epochs_back: list[tuple[Stored, int]] = []
-        self.is_whole = True
+        self.is_whole = start == 0
+        self.is_dense = True
         self._epochs: dict[int, int] = {}
         open_offsets: dict[int, list[int]] = {}
+        self.start = start
         expected = 0
         for entry in entries:
             self.is_whole = self.is_whole and entry.offset == expected
+            if expected == 0:
+                self.start = max(start, entry.offset)
+            elif entry.offset != expected:
+                self.is_dense = False
             expected = entry.offset + 1
             self._follow_epoch(entry)
             if entry.kind != RECORD:
@@ -121,6 +141,10 @@ class PartitionLog:
             self.epochs_back.append((entry, highest))
         elif entry.producer_id >= 0:
             self._epochs[entry.producer_id] = entry.epoch
+
+    def may_have_removed(self, offset: int) -> bool:
+        """True if retention or the cleaner may have removed a record; `offset`: -1 if it is not known."""
+        return not self.is_dense or (not self.is_whole and offset < self.start)
 
     def is_readable(self, offset: int) -> bool:
         """True if a read_committed consumer receives the record at this offset."""

@@ -34,6 +34,8 @@ class Transaction:
     commit_invoked: float | None = None
     ended: float | None = None
     """The time at which the client received the outcome of its commit or abort."""
+    ending: float | None = None
+    """The time at which the client asked for a commit or abort that has no outcome yet."""
     writes: list[Write] = field(default_factory=list)
     found: list[tuple[TopicPartition, int]] = field(default_factory=list)
     """Where the logs hold records of this transaction, visible or not."""
@@ -54,6 +56,12 @@ class Write(NamedTuple):
     offset: int
     digest: bytes
     outcome: str
+    invoked: float | None = None
+    ended: float | None = None
+    value: str | None = None
+    key: str | None = None
+    returned: int = -1
+    """The number of the client's next operation when the call of this write returned."""
 
 
 class Read(NamedTuple):
@@ -65,6 +73,31 @@ class Read(NamedTuple):
     digest: bytes
     transaction: Transaction | None
     time: float | None
+    group: str | None = None
+    value: str | None = None
+    key: str | None = None
+
+
+class Wish(NamedTuple):
+    """A client that wants the records of a topic. `partition`: None for all. `offset`: None to begin at the end."""
+
+    client: str
+    group: str | None
+    topic: str
+    partition: int | None
+    offset: int | None
+    time: float | None
+
+
+class OffsetCommit(NamedTuple):
+    """An offset that a consumer committed, and when its client knew it."""
+
+    group: str
+    tp: TopicPartition
+    offset: int
+    time: float | None
+    transaction: Transaction | None = None
+    """The transaction that the offset is part of."""
 
 
 @dataclass(slots=True)
@@ -75,6 +108,12 @@ class Clients:
     """In the order of each client."""
     reads: dict[str, list[Read]] = field(default_factory=dict)
     """The reads of each client, in order."""
+    wishes: list[Wish] = field(default_factory=list)
+    committed: list[OffsetCommit] = field(default_factory=list)
+    closed: dict[str, Event] = field(default_factory=dict)
+    """The end of each client that has ended."""
+    last: float | None = None
+    """The time of the last event."""
 
 
 def join(history: Iterable[Event]) -> Clients:
@@ -110,10 +149,16 @@ class _Joined:
         known: dict[tuple[str, int | None], Transaction] = {}
         for event, invoked in self._operations.values():
             key = event.client, event.transaction
+            if event.time is not None:
+                made.last = max(event.time, made.last or event.time)
+            if _apply_consumer(event, made):
+                continue
             if key not in known and not (event.kind in _READS and event.transaction is None):
                 known[key] = Transaction(event.client, event.transaction)
                 made.transactions.append(known[key])
             _apply(event, invoked, known.get(key), made)
+            if event.kind == histories.OFFSETS:
+                made.committed.append(_committed(event, known[key]))
         return made
 
 
@@ -126,6 +171,29 @@ def _merged(invoked: Event, ended: Event) -> Event:
     return Event._make(first if last is None or last == b"" else last for first, last in fields)
 
 
+def _apply_consumer(event: Event, made: Clients) -> bool:
+    """Apply an event that no transaction concerns; return False for another event."""
+    if event.kind == histories.CLOSED:
+        made.closed[event.client] = event
+    elif event.kind == histories.ASSIGNED:
+        assert event.topic is not None
+        made.closed.pop(event.client, None)
+        where = event.topic, event.partition, event.offset
+        made.wishes.append(Wish(event.client, event.group, *where, event.time))
+    elif event.kind == histories.OFFSETS and event.transaction is None:
+        if event.outcome == OK:
+            made.committed.append(_committed(event, None))
+    else:
+        return False
+    return True
+
+
+def _committed(event: Event, transaction: Transaction | None) -> OffsetCommit:
+    assert event.topic is not None
+    tp = TopicPartition(event.topic, event.partition or 0)
+    return OffsetCommit(event.group or "", tp, event.offset or 0, event.time, transaction)
+
+
 def _apply(
     event: Event, invoked: float | None, transaction: Transaction | None, made: Clients
 ) -> None:
@@ -134,27 +202,31 @@ def _apply(
         assert event.partition is not None
         assert event.offset is not None
         tp = TopicPartition(event.topic, event.partition)
-        step = Read(event.kind, tp, event.offset, event.digest, transaction, event.time)
+        where = event.kind, tp, event.offset
+        content = event.value, event.key
+        step = Read(*where, event.digest, transaction, event.time, event.group, *content)
         made.reads.setdefault(event.client, []).append(step)
         return
     assert transaction is not None
     if event.kind in (histories.WRITE, histories.OFFSETS):
-        transaction.writes.append(_write(event, transaction))
+        transaction.writes.append(_write(event, transaction, invoked))
     elif event.kind == histories.BEGIN:
         transaction.began = invoked
     else:
         _end(event, invoked, transaction)
 
 
-def _write(event: Event, transaction: Transaction) -> Write:
+def _write(event: Event, transaction: Transaction, invoked: float | None) -> Write:
     outcome = UNKNOWN if event.outcome == INVOKED else event.outcome
     if event.kind == histories.OFFSETS:
         return offsets_write(event, transaction, outcome)
     assert event.topic is not None
     offset = -1 if event.offset is None or outcome != OK else event.offset
-    return Write(
-        event.number, transaction, event.topic, event.partition, offset, event.digest, outcome
-    )
+    place = event.number, transaction, event.topic, event.partition, offset
+    ended = None if event.outcome == INVOKED else event.time
+    content = event.value, event.key
+    returned = event.number + 1 if event.returned is None else event.returned
+    return Write(*place, event.digest, outcome, invoked, ended, *content, returned)
 
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -179,6 +251,7 @@ def _end(event: Event, invoked: float | None, transaction: Transaction) -> None:
     is_commit = event.kind == histories.COMMIT
     if is_commit and transaction.commit_invoked is None:
         transaction.commit_invoked = invoked
+    transaction.ending = invoked if event.outcome == INVOKED else None
     if event.outcome == OK:
         transaction.fate = Fate.COMMITTED if is_commit else Fate.ABORTED
         transaction.ended = event.time

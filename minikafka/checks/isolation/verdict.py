@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import Event
 from minikafka.checks.isolation.cycles import check_clients, check_information, check_order
 from minikafka.checks.isolation.findings import Anomaly, Findings
+from minikafka.checks.isolation.groups import check_groups
 from minikafka.checks.isolation.logs import PartitionLog, Stored
-from minikafka.checks.isolation.operations import Fate, Transaction, join
+from minikafka.checks.isolation.operations import Fate, join
 from minikafka.checks.isolation.reads import check_reads
+from minikafka.checks.isolation.stuck import StuckLimit, check_stuck
 from minikafka.checks.isolation.writes import Matching
 
 _SHOWN_PER_KIND: Final = 5
+EMPTY: Final[Mapping[TopicPartition, int]] = MappingProxyType({})
 
 
 @dataclass
@@ -46,40 +50,43 @@ class Verdict:
 def check(
     history: Iterable[Event],
     replicas: Mapping[TopicPartition, Mapping[int, Sequence[Stored]]],
+    *,
+    limit: StuckLimit | None = None,
+    starts: Mapping[TopicPartition, int] = EMPTY,
 ) -> Verdict:
     """Compare the histories of all clients with the logs of all replicas.
 
     `history` must cover every client that wrote to the topics of `replicas`. `replicas`: the logs of each
-    partition by broker, up to the high watermark.
+    partition by broker, up to the high watermark. `limit`: when something counts as stuck; None: never. `starts`: the
+    log start offset of each partition, where it is known.
     """
     findings = Findings()
     clients = join(history)
     for fate in Fate:
         transactions = [one for one in clients.transactions if one.number is not None]
         findings.facts[fate.value] = sum(one.fate is fate for one in transactions)
-    logs = {tp: agreed_log(tp, copies, findings) for tp, copies in replicas.items()}
+    logs = {
+        tp: agreed_log(tp, copies, findings, starts.get(tp, 0)) for tp, copies in replicas.items()
+    }
     matching = Matching(logs, findings)
     matching.check(clients.transactions)
     check_reads(clients.reads, logs, matching.owners, findings)
+    check_groups(clients, logs, findings)
     check_order(logs, matching.certain, findings)
-    check_clients(_acknowledged(clients.transactions), matching.owners, findings)
+    writes = (write for one in clients.transactions for write in one.writes)
+    in_order = sorted(writes, key=lambda write: write.number)
+    check_clients(matching.placed(in_order), matching.owners, findings)
     check_information(clients.reads, clients.transactions, matching.owners, findings)
+    if limit is not None:
+        check_stuck(clients, logs, limit, findings)
     return Verdict(findings.anomalies, findings.counts(), findings.facts)
 
 
-def _acknowledged(
-    transactions: Iterable[Transaction],
-) -> Iterator[tuple[str, TopicPartition, int]]:
-    """Yield client, partition and offset of each acknowledged write, in the order of each client."""
-    writes = (write for one in transactions for write in one.writes)
-    for write in sorted(writes, key=lambda write: write.number):
-        if write.offset >= 0 and write.partition is not None:
-            tp = TopicPartition(write.topic, write.partition)
-            yield write.transaction.client, tp, write.offset
-
-
 def agreed_log(
-    tp: TopicPartition, copies: Mapping[int, Sequence[Stored]], findings: Findings
+    tp: TopicPartition,
+    copies: Mapping[int, Sequence[Stored]],
+    findings: Findings,
+    log_start: int = 0,
 ) -> PartitionLog:
     """Return the longest replica's log, and report each offset at which another replica differs."""
     logs = {broker: {one.offset: one for one in copy} for broker, copy in copies.items()}
@@ -92,4 +99,4 @@ def agreed_log(
             if wrong:
                 text = f"brokers {', '.join(map(str, wrong))} differ"
                 findings.add("diverging", tp, entry.offset, None, text)
-    return PartitionLog(longest)
+    return PartitionLog(longest, log_start)

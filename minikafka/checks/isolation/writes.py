@@ -6,16 +6,18 @@ that explains the record best is matched first, so that the fewest anomalies are
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.histories import FAILED, OK
+from minikafka.checks.histories import FAILED, OK, OPAQUE, shown_key
 from minikafka.checks.isolation.findings import Findings
 from minikafka.checks.isolation.logs import HIDDEN, VISIBLE, PartitionLog, Stored
 from minikafka.checks.isolation.operations import OFFSETS_TOPIC, Fate, Transaction, Write
 
+_CLOCK_SECONDS: Final = 1.0
+"""The clocks of a client and a broker may differ by this time."""
 Place: TypeAlias = tuple[TopicPartition, int]
 Logs: TypeAlias = Mapping[TopicPartition, PartitionLog]
 
@@ -34,6 +36,8 @@ class Matching:
         self._findings = findings
         self._topics = {tp.topic for tp in logs}
         self._places: dict[Write, Place] = {}
+        self._unique: set[tuple[str, bytes]] = set()
+        """The topic and digest of each value that was sent once, and is in the logs at most once."""
 
     def check(self, transactions: Sequence[Transaction]) -> None:
         """Match all writes, and report what contradicts the outcomes that the clients know."""
@@ -42,6 +46,7 @@ class Matching:
         ]
         unplaced = [write for write in writes if not self._match_offset(write)]
         self._match_values(unplaced)
+        self._unique = self._unique_values(writes)
         for sent in writes:
             self._check_fate(sent)
         for transaction in transactions:
@@ -55,7 +60,9 @@ class Matching:
         tp = TopicPartition(write.topic, write.partition)
         log = self._logs.get(tp)
         record = log.records.get(write.offset) if log else None
-        if record is None or record.digest != write.digest or (tp, write.offset) in self.owners:
+        if record is None or (tp, write.offset) in self.owners:
+            return False
+        if write.digest not in (record.digest, OPAQUE):
             return False
         self._place(write, (tp, write.offset))
         self.certain[tp, write.offset] = write.transaction
@@ -72,7 +79,9 @@ class Matching:
         left: defaultdict[tuple[str, bytes], list[Write]] = defaultdict(list)
         for write in unplaced:
             left[write.topic, write.digest].append(write)
-        sent = {(write.topic, write.digest) for write in self._places}.union(left)
+        sent: defaultdict[tuple[str, bytes], list[Write]] = defaultdict(list)
+        for write in (*self._places, *unplaced):
+            sent[write.topic, write.digest].append(write)
         for place, outcome in self._unowned():
             tp, offset = place
             record = self._logs[tp].records[offset]
@@ -82,8 +91,40 @@ class Matching:
                 left[key].remove(best)
                 self._place(best, place)
             elif outcome == VISIBLE and tp.topic != OFFSETS_TOPIC:
-                kind = "duplicated" if key in sent else "invented"
-                self._findings.add(kind, tp, offset, None, "no write explains this record")
+                copied = next((one for one in sent[key] if self._may_copy(one, record)), None)
+                kind = "duplicated" if copied else "invented"
+                owner = copied.transaction if copied else None
+                text = "no write explains this record"
+                self._findings.add(kind, tp, offset, owner, text, record)
+
+    def _unique_values(self, writes: Iterable[Write]) -> set[tuple[str, bytes]]:
+        sent = Counter((write.topic, write.digest) for write in writes)
+        stored = Counter(
+            (tp.topic, record.digest)
+            for tp, log in self._logs.items()
+            for record in log.records.values()
+        )
+        return {key for key, count in sent.items() if count == 1 and stored[key] <= 1}
+
+    def placed(self, writes: Iterable[Write]) -> Iterator[tuple[Place, Write]]:
+        """Yield those of the writes whose place is certain: by its offset, or because its value is unique."""
+        for write in writes:
+            place = self._places.get(write)
+            if place is None:
+                continue
+            is_certain = place[1] == write.offset and place in self.certain
+            if is_certain or (write.offset < 0 and (write.topic, write.digest) in self._unique):
+                yield place, write
+
+    def _may_copy(self, write: Write, record: Stored) -> bool:
+        """True if the record may be a copy of this write, and not an older record with the same value."""
+        if write.key is not None and write.key != shown_key(record.key):
+            return False
+        if write not in self._places or write.invoked is None or record.timestamp < 0:
+            return True
+        tp, offset = self._places[write]
+        own = self._logs[tp].records[offset].timestamp
+        return record.timestamp >= min(own, (write.invoked - _CLOCK_SECONDS) * 1000)
 
     def _unowned(self) -> list[tuple[Place, str]]:
         """Return the places that no acknowledged offset names, visible ones first."""
@@ -107,22 +148,22 @@ class Matching:
             text = (
                 f"its outcome was {write.outcome}, its transaction {write.transaction.fate.value}"
             )
-            self._findings.add("aborted_read", tp, offset, write.transaction, text)
+            self._findings.add("aborted_read", tp, offset, write.transaction, text, write)
         elif must_be_visible(write) and outcome == HIDDEN:
             self._lost(write, "the log has an abort marker after it")
         elif must_be_visible(write) and not self._logs[tp].is_readable(offset):
             text = f"the last stable offset is {self._logs[tp].last_stable}"
-            self._findings.add("behind_lso", tp, offset, write.transaction, text)
+            self._findings.add("behind_lso", tp, offset, write.transaction, text, write)
         self._findings.facts["visible"] += outcome == VISIBLE
 
     def _lost(self, write: Write, text: str) -> None:
         tp = None if write.partition is None else TopicPartition(write.topic, write.partition)
-        self._findings.add("lost", tp, write.offset, write.transaction, text)
+        self._findings.add("lost", tp, write.offset, write.transaction, text, write)
 
     def _was_removed(self, write: Write) -> bool:
         """True if retention or the cleaner may have removed the record from its log."""
         return any(
-            not log.is_whole
+            log.may_have_removed(write.offset)
             for tp, log in self._logs.items()
             if tp.topic == write.topic and write.partition in (None, tp.partition)
         )
@@ -137,7 +178,7 @@ class Matching:
             if state != VISIBLE and not (state is None and self._was_removed(write)):
                 tp, offset = self._places.get(write, (None, write.offset))
                 text = f"{state or 'in no log'}, but other records of the transaction are visible"
-                self._findings.add("torn", tp, offset, transaction, text)
+                self._findings.add("torn", tp, offset, transaction, text, write)
 
     def _state(self, write: Write) -> str | None:
         place = self._places.get(write)

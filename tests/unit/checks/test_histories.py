@@ -79,7 +79,7 @@ def test_plain_line_is_a_write_outside_of_transactions_or_a_read() -> None:
         {"consumer": "c", "position": 5, **place},
     )
     write, failed, read = parse(json.dumps(row) + "\n" for row in rows)
-    known = {"topic": "t", "partition": 1, "offset": 7, "digest": digest_of(b"a")}
+    known = {"topic": "t", "partition": 1, "offset": 7, "digest": digest_of(b"a"), "value": "a"}
     assert write == Event("p", 3, "write", "ok", **known)
     assert failed == Event("p", 4, "write", "failed", topic="t")
     assert read == Event("c", 5, "read", "ok", **known)

@@ -1,4 +1,4 @@
-"""The logs of all replicas in the brokers' log directories, for the isolation checker."""
+"""The logs of all replicas in the log directories of brokers."""
 
 from __future__ import annotations
 
