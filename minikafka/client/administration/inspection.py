@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client.metadata import error_code
@@ -16,6 +16,19 @@ DENIED: Final = (
     "`minikafka acls add --allow-principal User:NAME --operation Describe --cluster` grants it"
 )
 UNKNOWN: Final = "it does not know the request InspectBroker: it is minikafka 0.1.0 or Apache Kafka"
+
+ANSWER_MS: Final = 10_000
+"""Time for a broker to connect and to name its APIs."""
+
+
+class ServedApi(NamedTuple):
+    """An API that a broker serves, with its lowest and highest version. `is_of_kafka`: False for minikafka's own."""
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    is_of_kafka: bool
 
 
 class Inspection:
@@ -66,13 +79,29 @@ class Inspection:
             text = error.strerror or str(error)
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, text) from error
 
+    async def api_versions(
+        self, address: Address, timeout_ms: int = ANSWER_MS
+    ) -> dict[int, ServedApi]:
+        """Return the APIs that a broker serves, by their keys. Raises OSError."""
+        body = request(versions.API_VERSIONS)
+        answer = await self._network.call(address, versions.API_VERSIONS, timeout_ms, body)
+        found = [
+            ServedApi(
+                int(row.api_key),
+                versions.NAMES.get(int(row.api_key), "UNKNOWN"),
+                row.min_version,
+                row.max_version,
+                row.api_key not in versions.OWN,
+            )
+            for row in answer.api_keys
+        ]
+        return {api.key: api for api in found}
+
     async def _check_known(self, address: Address, timeout_ms: int) -> None:
         """Raise KafkaError UNSUPPORTED_VERSION for a broker that would close the connection."""
         if address in self._checked:
             return
-        body = request(versions.API_VERSIONS)
-        answer = await self._network.call(address, versions.API_VERSIONS, timeout_ms, body)
-        if all(row.api_key != versions.INSPECT_BROKER for row in answer.api_keys):
+        if versions.INSPECT_BROKER not in await self.api_versions(address, timeout_ms):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, UNKNOWN)
         self._checked.add(address)
 

@@ -38,7 +38,7 @@ class TopicScope(NamedTuple):
 
 
 def parse_scopes(
-    context: click.Context, option: click.Parameter, texts: Sequence[str]
+    context: click.Context | None, option: click.Parameter | None, texts: Sequence[str]
 ) -> list[TopicScope]:
     """Parse `TOPIC` and `TOPIC:0,1`; a click callback. Raises BadParameter."""
     found = []
@@ -51,7 +51,9 @@ def parse_scopes(
     return found
 
 
-def parse_datetime(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+def parse_datetime(
+    context: click.Context | None, option: click.Parameter | None, text: str | None
+) -> int | None:
     """Parse a date and time (UTC if it has no zone) as Unix ms; a click callback. Raises BadParameter."""
     if text is None:
         return None
@@ -61,7 +63,9 @@ def parse_datetime(context: click.Context, option: click.Parameter, text: str | 
         raise click.BadParameter(str(error), context, option) from None
 
 
-def parse_duration(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+def parse_duration(
+    context: click.Context | None, option: click.Parameter | None, text: str | None
+) -> int | None:
     """Parse a duration such as P1DT2H30M as milliseconds; a click callback. Raises BadParameter."""
     if text is None:
         return None

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.client import Client
 from minikafka.client.administration.results import Outcome
 from minikafka.tools.cli.arguments.command_config import remember_file
@@ -18,7 +18,7 @@ from minikafka.tools.cli.kafka_home.options import Arguments
 T = TypeVar("T")
 K = TypeVar("K")
 
-_FILES: Final = ("command-config", "producer.config", "consumer.config")
+_FILES: Final = ("command-config", "admin.config", "producer.config", "consumer.config")
 _ADDRESSES: Final = ("bootstrap-server", "broker-list")
 _PROTOCOL: Final = re.compile(r"^[0-9A-Za-z\-%._]*://")
 """Kafka's tools ignore a security protocol in front of an address."""
@@ -35,14 +35,15 @@ def connected(
     for name in _FILES:
         if (file := arguments.value(name)) is not None:
             remember_file(context, context.command.params[0], file)
-    try:
-        return run_with_client(work, bootstrap(arguments), read_committed=read_committed)
-    except click.UsageError as error:
-        raise MinikafkaError(error.message) from error
+    return run_with_client(work, bootstrap(arguments), read_committed=read_committed)
 
 
 def bootstrap(arguments: Arguments) -> str:
     """Return the addresses of the brokers, separated by commas. Raises MinikafkaError without them."""
+    if not any(map(arguments.has, _ADDRESSES)):
+        for text in arguments.values("producer-props"):
+            if text.startswith("bootstrap.servers="):
+                return text.partition("=")[2]
     given = next((name for name in _ADDRESSES if arguments.has(name)), _ADDRESSES[0])
     addresses = arguments.required(given).split(",")
     return ",".join(_PROTOCOL.sub("", address.strip()) for address in addresses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ import click
 import minikafka.tools.cli.kafka_home.servers as servers
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.kafka_home.java_arguments import parse_java_arguments
-from minikafka.tools.cli.kafka_home.options import COMMON_FLAGS, Arguments, parse
+from minikafka.tools.cli.kafka_home.options import COMMON_FLAGS, Arguments, Names, parse
 from minikafka.tools.cli.kafka_home.tables import CLASSES, KAFKA, ZOOKEEPER, Tool
 from minikafka.tools.cli.kafka_home.version import KAFKA_VERSION
 from minikafka.tools.cli.terminal.echo import echo
@@ -51,10 +52,11 @@ def _run_tool(tool: Tool, words: Sequence[str]) -> None:
         echo(f"{KAFKA_VERSION} (Commit:minikafka)")
         return
     flags = f"{tool.flags} {COMMON_FLAGS}".split()
-    values = tool.values.split()
+    names = Names(flags, tool.values.split(), tool.optional.split(), tool.lists.split())
     if not words or "--help" in words:
         echo(
-            f"Options of {tool.script}: " + " ".join(f"--{name}" for name in sorted(flags + values))
+            f"Options of {tool.script}: "
+            + " ".join(f"--{name}" for name in sorted(itertools.chain(*names)))
         )
         if not words:
             raise click.exceptions.Exit(1)
@@ -66,15 +68,23 @@ def _run_tool(tool: Tool, words: Sequence[str]) -> None:
     if tool.work.startswith("zookeeper_shell."):
         work(Arguments(tuple(words)))
         return
-    arguments = parse(words, flags, values, has_rest=tool.has_rest)
+    arguments = parse(words, names, has_rest=tool.has_rest)
     try:
-        work(arguments)
+        _with_one_kind_of_error(work, arguments)
     except MinikafkaError as error:
         error.exit_code = 1
         if not tool.failure:
             raise
-        echo(f"{tool.failure}{_reason(error)}")
+        echo(*f"{tool.failure}{_reason(error)}".split("\n"))
         raise
+
+
+def _with_one_kind_of_error(work: Callable[[Arguments], None], arguments: Arguments) -> None:
+    """Do the work. Raises MinikafkaError, also for an option whose value is wrong: Kafka's tools have one exit code."""
+    try:
+        work(arguments)
+    except click.UsageError as error:
+        raise MinikafkaError(error.message) from error
 
 
 def _reason(error: MinikafkaError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.errors import MinikafkaError
 
@@ -65,9 +65,16 @@ class Arguments:
         return found[0]
 
 
-def parse(
-    words: Sequence[str], flags: Sequence[str], values: Sequence[str], *, has_rest: bool = False
-) -> Arguments:
+class Names(NamedTuple):
+    """The names of the options of a tool, by the number of their values: none, one, none or one, and any number."""
+
+    flags: Sequence[str] = ()
+    values: Sequence[str] = ()
+    optional: Sequence[str] = ()
+    lists: Sequence[str] = ()
+
+
+def parse(words: Sequence[str], names: Names, *, has_rest: bool = False) -> Arguments:
     """Return the options in `words`. `has_rest`: words that are no options are allowed.
 
     Raises MinikafkaError for an unknown option, and for a word or value that is missing or too much.
@@ -82,12 +89,25 @@ def parse(
             if not has_rest:
                 raise MinikafkaError(f"{word} is not an option: options begin with --")
             rest.append(word)
-        elif name in flags and not equals:
-            given.setdefault(name, [])
-        elif name not in values:
+            continue
+        found = [value] if equals else _values(name, names, left)
+        if name not in (*names.values, *names.optional, *names.lists, *names.flags) or (
+            equals and name in names.flags
+        ):
             raise MinikafkaError(f"{word.partition('=')[0]} is not a recognized option")
-        elif not equals and not left:
+        if name in names.values and not found:
             raise MinikafkaError(f"Option {name} requires an argument")
-        else:
-            given.setdefault(name, []).append(value if equals else left.pop(0))
+        given.setdefault(name, []).extend(found)
     return Arguments(tuple(words), given, tuple(rest))
+
+
+def _values(name: str, names: Names, left: list[str]) -> list[str]:
+    """Take the values of an option from the words after it."""
+    if name in names.values:
+        return [left.pop(0)] if left else []
+    if name not in (*names.optional, *names.lists):
+        return []
+    found: list[str] = []
+    while left and not left[0].startswith("--") and not (found and name in names.optional):
+        found.append(left.pop(0))
+    return found

@@ -6,7 +6,9 @@ import pytest
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.kafka_home.java_arguments import parse_java_arguments
-from minikafka.tools.cli.kafka_home.options import parse
+from minikafka.tools.cli.kafka_home.options import Names, parse
+
+NAMES = Names(["list"], ["topic", "partitions"], ["state"], ["props"])
 
 
 def test_java_arguments_give_properties_class_and_its_arguments():
@@ -21,7 +23,7 @@ def test_java_arguments_without_a_class_name_none():
 
 
 def test_options_take_values_as_next_word_or_after_an_equals_sign():
-    found = parse(["--list", "--topic", "a", "--topic=b=c"], ["list"], ["topic"])
+    found = parse(["--list", "--topic", "a", "--topic=b=c"], NAMES)
     assert found.has("list")
     assert found.values("topic") == ["a", "b=c"]
 
@@ -39,19 +41,26 @@ def test_options_take_values_as_next_word_or_after_an_equals_sign():
 )
 def test_options_refuse_words_that_kafka_does_not_know(words, text):
     with pytest.raises(MinikafkaError) as raised:
-        parse(words, ["list"], ["topic"])
+        parse(words, NAMES)
     assert str(raised.value) == text
 
 
 def test_arguments_refuse_a_second_value_where_one_is_asked_for():
-    found = parse(["--topic", "a", "--topic", "b"], [], ["topic"])
+    found = parse(["--topic", "a", "--topic", "b"], NAMES)
     with pytest.raises(MinikafkaError, match="Found multiple arguments for option topic"):
         found.value("topic")
 
 
 def test_arguments_refuse_a_missing_option_and_a_wrong_number():
-    found = parse(["--partitions", "x"], [], ["topic", "partitions"])
+    found = parse(["--partitions", "x"], NAMES)
     with pytest.raises(MinikafkaError, match=r'Missing required argument "\[topic\]"'):
         found.required("topic")
     with pytest.raises(MinikafkaError, match="Cannot parse argument 'x' of option partitions"):
         found.number("partitions")
+
+
+def test_options_with_optional_values_and_lists_end_at_the_next_option():
+    words = ["--state", "--props", "a=1", "b=2", "--state", "Empty", "--list"]
+    found = parse(words, NAMES)
+    assert (found.values("state"), found.values("props")) == (["Empty"], ["a=1", "b=2"])
+    assert found.has("list")
