@@ -278,6 +278,12 @@ If an offset could not be read, the consumer then raises `NoOffsetForPartitionEr
 An exactly-once copy should not use aiokafka, because aiokafka does not send the group's generation either.
 `minikafka consume --group` reads the offsets itself, so it is not affected.
 
+## kafka-python's own integration tests
+
+They run on a [folder like a Kafka distribution](kafka-home.md) (`scripts/kafka-python-suite`). In August 2026 (`a3b3836f`,
+after 3.0.12), 61 pass; 5 are skipped, as they need Kafka 4, or a broker before 0.10.1; and 1 fails, which expects that a
+broker can change `advertised.listeners` while it runs: minikafka cannot, and its answer to the client says so.
+
 ## Node.js
 
 kafkajs uses Fetch 11. A client that knows topic ids, such as `@platformatic/kafka`, uses Fetch 13 to 17, which brokers

@@ -128,7 +128,7 @@ CLASSES: Final[Mapping[str, Tool]] = {
     ),
     f"{_TOOLS}.TransactionsCommand": Tool(
         "kafka-transactions.sh",
-        "transactions.run",
+        "transaction_tool.run",
         "",
         f"{_CLIENT} broker-id duration-filter partition start-offset topic transactional-id",
         has_rest=True,
