@@ -529,10 +529,14 @@ def clients() -> str:
         {o for found in outcomes.values() for o in found.values()} - {"passed", "failed"}
     )
     notes = {reason: f"{number}" for number, reason in enumerate(reasons, 1)}
+    shown = {reason: f"skipped ({number})" for reason, number in notes.items()}
     rows = [
         [
             test.removeprefix("test_").replace("_", " "),
-            *(_outcome(found.get(library.name, ""), notes) for library in LIBRARIES),
+            *(
+                shown.get(found.get(one.name, ""), found.get(one.name, "not run"))
+                for one in LIBRARIES
+            ),
         ]
         for test, found in outcomes.items()
     ]
@@ -541,10 +545,6 @@ def clients() -> str:
         table=_table(["", *(f"{library.name} {library.version}" for library in LIBRARIES)], rows),
         skipped="\n".join(f"{number}. Skipped: {reason}." for reason, number in notes.items()),
     )
-
-
-def _outcome(outcome: str, notes: Mapping[str, str]) -> str:
-    return f"skipped ({notes[outcome]})" if outcome in notes else outcome or "not run"
 
 
 def checks() -> str:
