@@ -280,9 +280,7 @@ An exactly-once copy should not use aiokafka, because aiokafka does not send the
 
 ## kafka-python's own integration tests
 
-They run on a [folder like a Kafka distribution](kafka-home.md) (`scripts/kafka-python-suite`). In August 2026 (`a3b3836f`,
-after 3.0.12), 61 pass; 5 are skipped, as they need Kafka 4, or a broker before 0.10.1; and 1 fails, which expects that a
-broker can change `advertised.listeners` while it runs: minikafka cannot, and its answer to the client says so.
+On a [folder like a Kafka distribution](kafka-home.md#tests-of-kafka-python), 61 pass, 5 are skipped and 1 fails.
 
 ## Node.js
 
