@@ -14,6 +14,7 @@ from minikafka.broker.rpc.messages import EXPLAIN
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
 from minikafka.tools.console.observation.members import RUNNING
+from minikafka.tools.explain.evidence import ReplicaFiles
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.gather import gather
 from minikafka.tools.explain.past import Past, became_leader
@@ -33,8 +34,8 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
     tp = asked.partition
     await console.watch.ready()
     has_history = asked.query.get("history") != "no"
-    answers, (lines, unseen) = await asyncio.gather(
-        _ask_all(console, tp), _ledger(console, tp.topic if has_history else "")
+    answers, (lines, unseen, files) = await asyncio.gather(
+        _ask_all(console, tp), _read_files(console, tp, has_history)
     )
     history = history_of(lines, tp) if has_history else {}
     reports = {id_: one["replica"] for id_, one in answers.items() if one["replica"] is not None}
@@ -55,7 +56,7 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
         "leader_epoch": newest["leader_epoch"] if newest else None,
         "isr": newest["isr"] if newest else None,
         "replicas": [
-            _replica(console, id_, reports.get(id_), reports.get(leader) if leader else None)
+            _replica(console, id_, reports.get(id_), reports.get(leader), files.get(id_))
             for id_ in dict.fromkeys([*ids, *sorted(reports)])
         ],
         **history,
@@ -90,15 +91,23 @@ async def _ask_all(console: Console, tp: TopicPartition) -> dict[int, Mapping[st
     return {id_: one for id_, one in zip(ids, found, strict=True) if one is not None}
 
 
-async def _ledger(console: Console, topic: str) -> tuple[list[Line], list[str]]:
-    """Return the ledger lines that may concern a topic, and why they are missing, if they are. "": no lines."""
-    if not topic:
-        return [], []
+async def _read_files(
+    console: Console, tp: TopicPartition, has_history: bool
+) -> tuple[list[Line], list[str], dict[int, ReplicaFiles]]:
+    """Return the ledger lines that may concern a topic, why they are missing, and what files tell of dead replicas."""
+    away = [id_ for id_, row in console.watch.brokers.items() if row.state != RUNNING]
+    if not (has_history or away):
+        return [], [], {}
     try:
         async with console.observed.sources() as sources:
-            return [*await sources.partition_lines(topic)], []
+            found = {id_: sources.files(id_, tp) for id_ in away}
+            files = {id_: one for id_, one in found.items() if one is not None}
+            lines: list[Line] = []
+            if has_history:
+                lines += await sources.partition_lines(tp.topic)
     except (MinikafkaError, OSError) as error:
-        return [], [f"the ledgers cannot be read: {error}"]
+        return [], [f"the ledgers cannot be read: {error}"], {}
+    return lines, [], files
 
 
 def _unseen(console: Console, ids: list[int]) -> Iterator[str]:
@@ -114,8 +123,13 @@ def _replica(
     broker: int,
     own: Mapping[str, Any] | None,
     leader: Mapping[str, Any] | None,
+    files: ReplicaFiles | None,
 ) -> dict[str, Any]:
-    """Return one replica. `own`: what its broker says about it. `leader`: what the leader says about its own."""
+    """Return one replica.
+
+    `own`: what its broker says about it. `leader`: what the leader says about its own. `files`: what the files of a
+    broker that is away tell.
+    """
     row = console.watch.brokers.get(broker)
     known = own or {}
     isr = (leader or known).get("isr", [])
@@ -132,12 +146,14 @@ def _replica(
         "epochs": known.get("epochs", []),
         "open_transactions": known.get("open_transactions", []),
     }
+    if own is None and files is not None:
+        found["high_watermark"], found["log_end"] = files.high_watermark, files.log_end_offset
     for follower in (leader or {}).get("followers", ()):
         if follower["broker"] == broker:
             end = follower["log_end_offset"]
             is_behind = end is None or end < (leader or {})["log_end_offset"]
             found["lag_ms"] = follower["last_caught_up_ms"] if is_behind else 0
-            if own is None:
+            if own is None and files is None:
                 found["log_end"] = end
     return found
 
