@@ -52,6 +52,8 @@ class Timer(Protocol):
 class Clock(Protocol):
     """Monotonic and wall-clock time."""
 
+    advanced_ms: int  # by how much a user has moved `wall_ms` ahead of the machine's clock
+
     def now(self) -> int:
         """Return monotonic milliseconds."""
 
@@ -166,10 +168,7 @@ class Storage(Protocol):
     def write_atomically(
         self, path: str, data: bytes, *, private: bool = False, sync: bool = True
     ) -> None:
-        """Replace a file as a whole (temporary file, fsync, rename, fsync of the directory).
-
-        `private`: mode 0600. `sync` False: without fsync.
-        """
+        """Replace a file as a whole by a rename; fsync it and its directory if `sync`. `private`: mode 0600."""
 
     def exists(self, path: str) -> bool:
         """True if a file or directory with this path exists."""

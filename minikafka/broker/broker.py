@@ -56,6 +56,7 @@ from minikafka.broker.network.connection_room import ConnectionRoom
 from minikafka.broker.network.fresh_metadata import with_fresh_metadata
 from minikafka.broker.network.listener import HANDLERS, KafkaListener
 from minikafka.broker.network.metrics_readers import MetricsReaders
+from minikafka.broker.on_demand import OnDemand
 from minikafka.broker.ports import BrokerPorts
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
@@ -72,7 +73,7 @@ from minikafka.broker.reports.partition_report import (
 )
 from minikafka.broker.reports.reachability import Reachability
 from minikafka.broker.reports.request_metrics import RequestMetrics
-from minikafka.broker.rpc import coordinator_calls, disk_faults, links, messages
+from minikafka.broker.rpc import coordinator_calls, disk_faults, links, messages, time_calls
 from minikafka.broker.security import BrokerSecurity
 from minikafka.broker.services import Services
 from minikafka.broker.settings.config_updates import ConfigUpdates
@@ -468,9 +469,25 @@ class BrokerServer(BrokerReports):
             return messages.encode_changes(changes)
         if call.method in messages.GATE_CALLS:
             return await self.gate.serve(call, self.clock)
+        if call.method in time_calls.CALLS:
+            return await self._on_demand.serve(call)
         if call.method == disk_faults.DISK_FAULTS:
             return disk_faults.serve(call.body, self._set_disk_faults)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown control-plane method {call.method!r}")
+
+    @cached_property
+    def _on_demand(self) -> OnDemand:
+        """Does at once what only time would do."""
+        return OnDemand(
+            self.config,
+            self.clock,
+            self.replicas,
+            self.cleaner,
+            self.groups,
+            self.transactions,
+            self.tokens,
+            self.config_changes.apply_now,
+        )
 
     @cached_property
     def _reports(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:

@@ -34,6 +34,10 @@ class TimerDue(NamedTuple):
     """An event: the time of the decider's `next_deadline` has come."""
 
 
+class ClockAdvanced(NamedTuple):
+    """An event: a user has advanced the wall clock, so that what has expired goes now."""
+
+
 class Wait(NamedTuple):
     """A question that the decider itself answers later, with `Procedures.resume`. It is no command."""
 

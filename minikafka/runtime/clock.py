@@ -22,11 +22,14 @@ _MS_PER_S: Final = 1_000
 class SystemClock:
     """The Clock port, implemented with the running event loop."""
 
+    def __init__(self, advanced_ms: int = 0) -> None:
+        self.advanced_ms = advanced_ms
+
     def now(self) -> int:
         return time.monotonic_ns() // _NS_PER_MS
 
     def wall_ms(self) -> int:
-        return time.time_ns() // _NS_PER_MS
+        return time.time_ns() // _NS_PER_MS + self.advanced_ms
 
     async def sleep(self, ms: float) -> None:
         await asyncio.sleep(ms / _MS_PER_S)

@@ -22,14 +22,14 @@ class LoopClock:
     """
 
     def __init__(self) -> None:
-        self.skipped_ms = 0
+        self.skipped_ms = self.advanced_ms = 0
 
     def now(self) -> int:
         return int(asyncio.get_running_loop().time() * 1000)
 
     def wall_ms(self) -> int:
         """Return the wall-clock time, which advances with the loop's time."""
-        return WALL_MS + self.skipped_ms + self.now()
+        return WALL_MS + self.skipped_ms + self.advanced_ms + self.now()
 
     async def sleep(self, ms: float) -> None:
         await asyncio.sleep(ms / 1000)
@@ -47,7 +47,7 @@ class SkewedClock(LoopClock):
         self.offset_ms = offset_ms
 
     def wall_ms(self) -> int:
-        return self._base.wall_ms() + self.offset_ms
+        return self._base.wall_ms() + self.offset_ms + self.advanced_ms
 
 
 class ManualTimer:
@@ -67,6 +67,7 @@ class ManualClock:
     def __init__(self, wall_ms: int = 1_800_000_000_000) -> None:
         self._now = 0
         self._wall_offset = wall_ms
+        self.advanced_ms = 0
         self._due: list[tuple[float, int, ManualTimer]] = []
         self._order = itertools.count()
 
@@ -74,7 +75,7 @@ class ManualClock:
         return self._now
 
     def wall_ms(self) -> int:
-        return self._wall_offset + self._now
+        return self._wall_offset + self.advanced_ms + self._now
 
     async def sleep(self, ms: float) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -60,16 +60,18 @@ class DelegationTokens:
         while self.known is not None:
             await self._clock.sleep(self._check_ms)
             try:
-                self._administration.check_may_act()
-                await self._remove_expired(self.known)
+                await self.remove_expired()
             except (KafkaError, CoordinationError) as error:
                 logger.debug("expired tokens are not removed: %s", error)
 
-    async def _remove_expired(self, known: KnownTokens) -> None:
-        for token in known:
-            if token.has_expired(self._clock.wall_ms()):
-                await self._store.remove(token.id)
-                _log("has expired", token)
+    async def remove_expired(self) -> list[str]:
+        """Remove the tokens that have expired; return their ids. Raises KafkaError if this broker may not act."""
+        self._administration.check_may_act()
+        gone = [one for one in self.known or () if one.has_expired(self._clock.wall_ms())]
+        for token in gone:
+            await self._store.remove(token.id)
+            _log("has expired", token)
+        return [token.id for token in gone]
 
     def require(self) -> KnownTokens:
         """Return the known tokens. Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED without a secret."""

@@ -87,7 +87,10 @@ class TransactionHost(CoordinatorHost):
         self._producer_ids = producer_ids
         self._gate = gate
         coordinator = TransactionCoordinator(
-            settings_of(config), clock.wall_ms, topic.partition_count
+            settings_of(config),
+            clock.wall_ms,
+            topic.partition_count,
+            lambda: clock.wall_ms() - clock.advanced_ms,
         )
         self.context = coordinator.context
         """The transactional ids that this broker coordinates. Other modules must not change them."""

@@ -27,6 +27,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig
+from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.errors import CleaningFailed, CorruptBatch, StorageFailed
 from minikafka.base.metrics import Metrics
 from minikafka.base.model import TopicPartition
@@ -62,6 +63,14 @@ class _Cleaning(NamedTuple):
     log: Log
     segments: dict[int, Segment]
     following: Segment
+
+
+class Compacted(NamedTuple):
+    """What a compaction on demand has removed from a log, and the offset up to which the log is compacted."""
+
+    records: int
+    size: int
+    end_offset: int
 
 
 class LogCleaner:
@@ -205,13 +214,62 @@ class LogCleaner:
         """True if the partition's log is in use: not deleted, not renamed, and its log directory is online."""
         return not partition.offline and self._logs.get(partition.tp) is partition.log
 
+    async def compact_now(self, partition: Partition) -> Compacted:
+        """Compact the whole log up to a new active segment, whatever its settings of dirt and age are.
+
+        Records at the last stable offset or above it stay. Raises CleaningFailed if the log cannot be compacted.
+        """
+        tp, log = partition.tp, partition.log
+        await self._until_idle(tp)
+        if log.written_position > log.segments[-1].start:
+            log.roll()
+        records = size = 0
+        while True:
+            if reason := self.uncleanable.get(tp):
+                raise CleaningFailed(reason)
+            if not self._may_clean(partition):
+                raise CleaningFailed("the replica was moved or deleted, or is being copied")
+            dirt = dirt_of(log, partition.last_stable_offset, LONG_MAX)  # no record is too young
+            if dirt.uncleanable_offset <= log.segments[0].base_offset:
+                return Compacted(records, size, dirt.uncleanable_offset)  # no segment is sealed
+            outcome: asyncio.Future[CleaningOutcome | None] = (
+                asyncio.get_running_loop().create_future()
+            )
+            self._begin(partition, dirt, outcome)
+            done = await outcome
+            await self._until_idle(tp)
+            if (
+                done is None
+            ):  # aborted by a change of leadership, or failed: then `uncleanable` says why
+                await self._clock.sleep(_ABORT_CHECK_MS)
+                continue
+            records += done.records_read - done.records_kept
+            size += done.bytes_read - done.bytes_written
+            if done.end_offset >= dirt.uncleanable_offset:
+                return Compacted(records, size, done.end_offset)
+
+    async def _until_idle(self, tp: TopicPartition) -> None:
+        while tp in self._in_progress:
+            await self._clock.sleep(_ABORT_CHECK_MS)
+
     # ---- one cleaning
 
-    def _begin(self, partition: Partition, dirt: Dirt) -> None:
+    def _begin(
+        self,
+        partition: Partition,
+        dirt: Dirt,
+        outcome: asyncio.Future[CleaningOutcome | None] | None = None,
+    ) -> None:
         self._in_progress[partition.tp] = None
-        self._tasks.spawn(self._clean(partition, dirt), f"log-cleaner-{partition.tp}")
+        self._tasks.spawn(self._clean(partition, dirt, outcome), f"log-cleaner-{partition.tp}")
 
-    async def _clean(self, partition: Partition, dirt: Dirt) -> None:
+    async def _clean(
+        self,
+        partition: Partition,
+        dirt: Dirt,
+        done: asyncio.Future[CleaningOutcome | None] | None,
+    ) -> None:
+        """Clean a log, and note the outcome. `done`: gets the outcome, None if the cleaning has failed."""
         tp = partition.tp
         self._in_progress[tp] = asyncio.current_task()
         begun = self._clock.now()
@@ -234,8 +292,12 @@ class LogCleaner:
         else:
             self._note(tp, dirt, outcome, self._clock.now() - begun)
             self._has_room.set()
+            if done is not None and not done.done():
+                done.set_result(outcome)
         finally:
             del self._in_progress[tp]
+            if done is not None and not done.done():
+                done.set_result(None)
 
     async def _carry_out(self, partition: Partition, dirt: Dirt) -> CleaningOutcome:
         log = partition.log

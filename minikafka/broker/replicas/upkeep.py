@@ -6,9 +6,10 @@ the checkpoint. Retention takes slices of the scheduler. Files are deleted and f
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig
 from minikafka.base.errors import StorageFailed
@@ -27,6 +28,14 @@ _GROUP: Final = 256
 """Number of partitions whose log start offsets are made durable together."""
 _REMOVED_MAX: Final = 16
 """Maximum number of segments that one step removes. Each segment takes four renames."""
+
+
+class Retained(NamedTuple):
+    """What retention has removed from a log. `records`: the number of offsets."""
+
+    records: int
+    size: int
+    segments: int
 
 
 class Upkeep:
@@ -57,6 +66,7 @@ class Upkeep:
         self._delete_records = delete_records
         self._directory_failed = directory_failed
         self._slices = slices
+        self._retaining = asyncio.Lock()
         self.deleted_segments = self.deleted_bytes = 0
 
     def start(self) -> None:
@@ -84,8 +94,25 @@ class Upkeep:
     async def _retain(self) -> None:
         await self._clock.sleep(self._config.log_initial_task_delay_ms)
         while True:
-            await self.apply_retention()
+            async with self._retaining:
+                await self.apply_retention()
             await self._clock.sleep(self._config.log_retention_check_interval_ms)
+
+    async def retain_now(self, partitions: Sequence[Partition]) -> dict[TopicPartition, Retained]:
+        """Apply retention to these partitions now; return what went, without partitions that lost nothing."""
+        async with self._retaining:
+            self._slices.begin()
+            before = [(one, *_extent(one.log)) for one in partitions if self._is_retained(one.log)]
+            for partition, *_ in before:
+                await self._plan(partition)
+            await self._remove([partition.log for partition, *_ in before])
+        found = {}
+        for partition, start, size, segments in before:
+            start_now, size_now, segments_now = _extent(partition.log)
+            gone = Retained(start_now - start, size - size_now, segments - segments_now)
+            if any(gone):
+                found[partition.tp] = gone
+        return found
 
     async def apply_retention(self) -> None:
         """Delete expired segments and segments below the log start offset.
@@ -176,3 +203,8 @@ class Upkeep:
     def _is_served(self, log: Log) -> bool:
         """True if the log is in use: not deleted, not renamed, and its log directory is online."""
         return self._logs.get(log.tp) is log
+
+
+def _extent(log: Log) -> tuple[int, int, int]:
+    """Return the log start offset, the bytes and the number of segments of a log."""
+    return log.log_start_offset, log.written_position - log.segments[0].start, len(log.segments)

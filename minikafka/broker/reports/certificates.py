@@ -32,15 +32,19 @@ class CertificateReport:
 
     def near(self) -> list[dict[str, Any]]:
         """Return the certificates that have expired or expire soon, for the call `state`."""
-        limit = self._clock.wall_ms() + NEAR_MS
+        limit = self._now() + NEAR_MS
         return [each._asdict() for each in sorted(self._all()) if each.ends_ms <= limit]
 
     def _samples(self) -> Iterator[Sample]:
-        now, ends = self._clock.wall_ms(), dict[str, int]()
+        now, ends = self._now(), dict[str, int]()
         for each in self._all():
             ends[each.source] = min(each.ends_ms, ends.get(each.source, each.ends_ms))
         for source, ends_ms in sorted(ends.items()):
             yield Sample({"file": source}, ends_ms - now)
+
+    def _now(self) -> int:
+        """Return the time of the machine, by which OpenSSL checks certificates."""
+        return self._clock.wall_ms() - self._clock.advanced_ms
 
     def _all(self) -> set[Expiry]:
         """Return each certificate once: several listeners may have the same files."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from minikafka.base.coordinators import Append, LoadPartition, TransactionalProducer
+from minikafka.base.model import TopicPartition
 from minikafka.deciders.decider import Answer
 from minikafka.deciders.groups.events import NO_GENERATION, NO_LEADER_EPOCH, NO_MEMBER_ID
 
@@ -245,6 +246,13 @@ class DeleteGroupsResponse(NamedTuple):
     groups: Sequence[tuple[str, int]]
 
 
+class ExpireGroupResponse(NamedTuple):
+    """The committed offsets that have expired, by partition."""
+
+    error: int
+    offsets: Mapping[TopicPartition, int]
+
+
 Response: TypeAlias = (
     JoinResponse
     | SyncResponse
@@ -256,4 +264,5 @@ Response: TypeAlias = (
     | DescribeGroupsResponse
     | ListGroupsResponse
     | DeleteGroupsResponse
+    | ExpireGroupResponse
 )

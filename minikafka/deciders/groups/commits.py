@@ -25,6 +25,7 @@ from minikafka.deciders.groups.commands import (
     CommitResponse,
     DeleteGroupsResponse,
     DeleteOffsetsResponse,
+    ExpireGroupResponse,
     FetchedGroup,
     FetchedOffset,
     FetchOffsetsResponse,
@@ -36,12 +37,13 @@ from minikafka.deciders.groups.events import (
     CommitRequest,
     DeleteGroupsRequest,
     DeleteOffsetsRequest,
+    ExpireGroupRequest,
     FetchOffsetsRequest,
     Partitions,
     TopicsDeleted,
 )
 from minikafka.deciders.groups.group import Group
-from minikafka.deciders.groups.offsets import CONSUMER, expiry_rule
+from minikafka.deciders.groups.offsets import CONSUMER, ExpiryRule, expiry_rule
 from minikafka.deciders.groups.rebalance import Rebalances
 from minikafka.deciders.groups.records import (
     NO_TIMESTAMP,
@@ -463,6 +465,25 @@ class Commits:
             checked += 1 + len(group.offsets)
             self._expire(group, wall, retention)
         self.next_sweep = context.now + (0 if self._unswept else self._pause_ms)
+
+    def sweep_all(self) -> None:
+        """Remove the expired offsets of all groups."""
+        self._unswept.clear()
+        self.sweep()
+        while self._unswept:
+            self.sweep()
+
+    def expire_group(self, request: ExpireGroupRequest) -> Procedure[None]:
+        """Remove all offsets of a group without members, except those with a pending commit."""
+        error, gone = self._deletion_error(request.group_id), dict[TopicPartition, int]()
+        if not error:
+            group = self._context.groups[request.group_id]
+            before = {tp: group.offsets.fetch(tp) for tp in group.offsets.partitions()}
+            records = group.offsets.expire(ExpiryRule(), TIMESTAMP_MAX, 0)
+            left = set(group.offsets.partitions())
+            gone = {tp: found.offset for tp, found in before.items() if found and tp not in left}
+            error = yield from self._bury(group, records)
+        self._procedures.answer(request.caller, ExpireGroupResponse(error, gone))
 
     def _expire(self, group: Group, wall_ms: int, retention_ms: int) -> None:
         if group.state is DEAD:

@@ -20,7 +20,7 @@ from minikafka.base.coordinators import (
     TransactionEnded,
 )
 from minikafka.base.errors import ErrorCode
-from minikafka.deciders.decider import Outcome, Procedures, TimerDue
+from minikafka.deciders.decider import ClockAdvanced, Outcome, Procedures, TimerDue
 from minikafka.deciders.groups import commands
 from minikafka.deciders.groups.commands import (
     Command,
@@ -37,6 +37,7 @@ from minikafka.deciders.groups.events import (
     DeleteOffsetsRequest,
     DescribeGroupsRequest,
     Event,
+    ExpireGroupRequest,
     FetchOffsetsRequest,
     GroupsRequest,
     HeartbeatRequest,
@@ -99,7 +100,9 @@ class GroupCoordinator:
                 DeleteOffsetsRequest()
                 | DeleteGroupsRequest()
                 | DescribeGroupsRequest()
+                | ExpireGroupRequest()
                 | ListGroupsRequest()
+                | ClockAdvanced()
             ):
                 self._handle_administration(event)
             case _:
@@ -108,7 +111,9 @@ class GroupCoordinator:
 
     # ---- administration
 
-    def _handle_administration(self, request: GroupsRequest | DeleteOffsetsRequest) -> None:
+    def _handle_administration(
+        self, request: GroupsRequest | DeleteOffsetsRequest | ClockAdvanced
+    ) -> None:
         match request:
             case DescribeGroupsRequest():
                 groups = [self._describe(group_id) for group_id in request.group_ids]
@@ -119,6 +124,10 @@ class GroupCoordinator:
                 self._procedures.start(self._commits.delete_groups(request))
             case DeleteOffsetsRequest():
                 self._procedures.start(self._commits.delete(request))
+            case ExpireGroupRequest():
+                self._procedures.start(self._commits.expire_group(request))
+            case ClockAdvanced():
+                self._commits.sweep_all()
 
     def _describe(self, group_id: str) -> DescribedGroup:
         group = self.context.groups.get(group_id)

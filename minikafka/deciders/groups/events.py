@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from minikafka.base.coordinators import TopicEvent, TransactionalProducer
-from minikafka.deciders.decider import Caller, Outcome, TimerDue
+from minikafka.deciders.decider import Caller, ClockAdvanced, Outcome, TimerDue
 
 NO_MEMBER_ID: Final = ""
 """Member id in the requests of a client without a member id (Kafka's UNKNOWN_MEMBER_ID)."""
@@ -163,6 +163,16 @@ class DeleteGroupsRequest(NamedTuple):
     caller: Caller
 
 
+class ExpireGroupRequest(NamedTuple):
+    """A user's request to let all offsets of a group without members expire now.
+
+    The coordinator answers after the tombstones are written.
+    """
+
+    group_id: str
+    caller: Caller
+
+
 class TopicsDeleted(NamedTuple):
     """Topics were deleted: no group keeps an offset of them."""
 
@@ -171,7 +181,16 @@ class TopicsDeleted(NamedTuple):
 
 MemberRequest: TypeAlias = JoinRequest | SyncRequest | HeartbeatRequest | LeaveRequest
 OffsetsRequest: TypeAlias = CommitRequest | FetchOffsetsRequest | DeleteOffsetsRequest
-GroupsRequest: TypeAlias = DescribeGroupsRequest | ListGroupsRequest | DeleteGroupsRequest
+GroupsRequest: TypeAlias = (
+    DescribeGroupsRequest | ListGroupsRequest | DeleteGroupsRequest | ExpireGroupRequest
+)
 Event: TypeAlias = (
-    MemberRequest | OffsetsRequest | GroupsRequest | TopicsDeleted | TopicEvent | Outcome | TimerDue
+    MemberRequest
+    | OffsetsRequest
+    | GroupsRequest
+    | TopicsDeleted
+    | TopicEvent
+    | Outcome
+    | TimerDue
+    | ClockAdvanced
 )

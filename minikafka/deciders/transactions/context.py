@@ -151,14 +151,20 @@ class Context:
     """The loaded partitions of `__transaction_state`, those that are being loaded, and their transactional ids.
 
     `partition_count`: the number of partitions of the topic. `wall_ms` returns Unix milliseconds, for the times in
-    records, the timeouts of transactions, and the expiry of ids.
+    records and the expiry of ids. `machine_ms` returns them without the time by which a user has advanced the clock,
+    for the start of transactions and their timeouts.
     """
 
     def __init__(
-        self, settings: TransactionSettings, wall_ms: Callable[[], int], partition_count: int
+        self,
+        settings: TransactionSettings,
+        wall_ms: Callable[[], int],
+        partition_count: int,
+        machine_ms: Callable[[], int],
     ) -> None:
         self.settings = settings
         self.wall_ms = wall_ms
+        self.machine_ms = machine_ms
         self.partition_count = partition_count
         self.now = 0
         """The time of the current event, in monotonic milliseconds."""

@@ -20,7 +20,7 @@ from minikafka.base.coordinators import (
 )
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Outcome, Procedure, Procedures, TimerDue
+from minikafka.deciders.decider import ClockAdvanced, Outcome, Procedure, Procedures, TimerDue
 from minikafka.deciders.transactions.commands import (
     AddPartitionsResponse,
     Command,
@@ -67,8 +67,9 @@ class TransactionCoordinator:
         settings: TransactionSettings,
         wall_ms: Callable[[], int],
         partition_count: int = 50,
+        machine_ms: Callable[[], int] | None = None,
     ) -> None:
-        context = self.context = Context(settings, wall_ms, partition_count)
+        context = self.context = Context(settings, wall_ms, partition_count, machine_ms or wall_ms)
         procedures = self._procedures = Procedures()
         writes = self._writes = Writes(context, procedures)
         self._waiting = Waiting(context, procedures)
@@ -102,6 +103,8 @@ class TransactionCoordinator:
                 self._procedures.resume(event)
             case TimerDue():
                 self._deadlines.handle()
+            case ClockAdvanced():
+                self._deadlines.remove_expired_now()
             case LeadershipBegun():
                 self._begin_load(event)
             case RecordsRead():
@@ -143,7 +146,9 @@ class TransactionCoordinator:
             txn, stored = found
             txn.client = request.client
             added = frozenset(request.partitions)
-            metadata = with_partitions(stored, added, self.context.wall_ms())
+            metadata = with_partitions(
+                stored, added, self.context.wall_ms(), self.context.machine_ms()
+            )
             error = yield from self._writes.write(txn, metadata)
         self._procedures.answer(request.caller, _same_error(request.partitions, error))
 

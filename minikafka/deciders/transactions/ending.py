@@ -231,11 +231,19 @@ class Deadlines:
         if self._remove_at is not None and self._remove_at <= now:
             self._remove_expired()
 
+    def remove_expired_now(self) -> None:
+        """Begin the search for expired ids again, and go through all ids at once."""
+        self._unchecked = None
+        while True:
+            self._remove_expired()
+            if self._unchecked is None:
+                return
+
     def _abort_timed_out(self) -> None:
-        wall_ms = self._context.wall_ms()
+        now_ms = self._context.machine_ms()
         for txn in sorted(self._context.open, key=lambda txn: txn.name):
             record = txn.record
-            if txn.is_busy or record.started_ms + record.timeout_ms >= wall_ms:
+            if txn.is_busy or record.started_ms + record.timeout_ms >= now_ms:
                 continue
             self._procedures.start(self._abort(txn))
 

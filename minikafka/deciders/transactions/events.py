@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from minikafka.base.coordinators import TopicEvent
 from minikafka.base.model import TopicPartition
-from minikafka.deciders.decider import Caller, Outcome, TimerDue
+from minikafka.deciders.decider import Caller, ClockAdvanced, Outcome, TimerDue
 from minikafka.deciders.transactions.commands import EndedTransaction
 
 
@@ -114,4 +114,5 @@ Event: TypeAlias = (
     | TopicEvent
     | Outcome
     | TimerDue
+    | ClockAdvanced
 )

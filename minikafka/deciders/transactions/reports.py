@@ -48,7 +48,7 @@ def list_transactions(
     listed = [
         ListedTransaction(txn.name, txn.stored.producer_id, txn.stored.state.value)
         for txn in context.ids.values()
-        if txn.stored is not None and _passes(txn.stored, request, context.wall_ms())
+        if txn.stored is not None and _passes(txn.stored, request, context.machine_ms())
     ]
     return ListTransactionsResponse(ErrorCode.NONE, unknown, listed)
 
@@ -66,7 +66,7 @@ def transactions_with(context: Context, tp: TopicPartition) -> dict[str, Any]:
             "client": txn.client or None,
             "coordinator_epoch": context.epochs.get(txn.partition, NO_EPOCH),
             "state": txn.stored.state.value,
-            "age_ms": max(context.wall_ms() - txn.stored.started_ms, 0),
+            "age_ms": max(context.machine_ms() - txn.stored.started_ms, 0),
             "timeout_ms": txn.stored.timeout_ms,
         }
         for txn in context.ids.values()
@@ -76,10 +76,10 @@ def transactions_with(context: Context, tp: TopicPartition) -> dict[str, Any]:
     return {"open": found, "loading": bool(context.loads)}
 
 
-def _passes(stored: TransactionMetadata, request: ListTransactionsRequest, wall_ms: int) -> bool:
+def _passes(stored: TransactionMetadata, request: ListTransactionsRequest, now_ms: int) -> bool:
     """True if an id passes all filters. As in Kafka, an id that never had a transaction passes every duration."""
     if request.producer_ids and stored.producer_id not in request.producer_ids:
         return False
     if request.states and stored.state.value not in request.states:
         return False
-    return request.min_duration_ms < 0 or wall_ms - stored.started_ms > request.min_duration_ms
+    return request.min_duration_ms < 0 or now_ms - stored.started_ms > request.min_duration_ms

@@ -145,10 +145,10 @@ def initialized(
 
 
 def with_partitions(
-    old: TransactionMetadata, added: frozenset[TopicPartition], wall_ms: int
+    old: TransactionMetadata, added: frozenset[TopicPartition], wall_ms: int, now_ms: int
 ) -> TransactionMetadata:
-    """Return the record with more partitions. The first partitions of a transaction start it."""
-    started_ms = wall_ms if old.is_between else old.started_ms
+    """Return the record with more partitions. The first partitions of a transaction start it, at `now_ms`."""
+    started_ms = now_ms if old.is_between else old.started_ms
     return old.moved(
         _STATE.ONGOING, wall_ms, partitions=old.partitions | added, started_ms=started_ms
     )

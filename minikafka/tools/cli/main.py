@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "kill": Entry("processes.signals", "Kill one broker, or ZooKeeper, with SIGKILL."),
     "pause": Entry("processes.signals", "Pause one broker, or ZooKeeper, with SIGSTOP."),
     "resume": Entry("processes.signals", "Let a paused broker, or ZooKeeper, continue."),
+    "advance-clock": Entry("advance_clock", "Move the wall time of all brokers ahead."),
     "snapshot": Entry("snapshots.take", "Keep the state of the whole cluster at one moment."),
     "restore": Entry("snapshots.restore", "Bring the whole cluster back to a snapshot."),
     "snapshots": Entry("snapshots", "Show and remove snapshots."),

@@ -142,6 +142,8 @@ class ClusterRecord:
     """The coordination mode of all brokers, which never changes."""
     settings: ClusterSettings | None = None
     """The keys that the cluster keeps; None for a cluster of an older version."""
+    advanced_ms: int = 0
+    """By how much the wall clocks of the brokers are ahead of the machine's (`advance_clock`)."""
     is_secure: bool = False
     """True if the cluster was started with `secure`: it has an authority, users and ACLs of its own."""
     has_faults: bool = False
@@ -478,6 +480,7 @@ def _encode(record: ClusterRecord) -> dict[str, Any]:
         "coordination": record.coordination,
         "settings": None if record.settings is None else encode_settings(record.settings),
         "secure": record.is_secure,
+        "clock_advanced_ms": record.advanced_ms,
         "faults": record.has_faults,
         **({} if record.proxy is None else {"proxy": _encode_proxy(record.proxy)}),
     }
@@ -499,6 +502,7 @@ def _decode(value: Any) -> ClusterRecord:
         coordination=_decode_mode(value.get("coordination", CONTROLLER)),
         settings=decode_settings(found) if (found := value.get("settings")) else None,
         is_secure=bool(value.get("secure", False)),
+        advanced_ms=int(value.get("clock_advanced_ms", 0)),
         has_faults=bool(value.get("faults", False)),
         proxy=_decode_proxy(value["proxy"]) if "proxy" in value else None,
     )

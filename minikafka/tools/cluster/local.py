@@ -275,3 +275,7 @@ class BlockingCluster:
     expire_session = _blocking(LocalCluster.expire_session)
     coordinator_of = _blocking(LocalCluster.coordinator_of)
     lose_coordinator = _blocking(LocalCluster.lose_coordinator)
+    compact = _blocking(LocalCluster.compact)
+    expire = _blocking(LocalCluster.expire)
+    expire_group = _blocking(LocalCluster.expire_group)
+    advance_clock = _blocking(LocalCluster.advance_clock)

@@ -57,6 +57,7 @@ class TransactionWorld(CoordinatorWorld):
         super().__init__(now=5_000)
         self.settings = settings
         self.partition_count = 1
+        self.advanced_ms = 0
         self.log: list[KeyValue] = list(records)
         self.markers: list[SendMarkers] = []
         self.dropped: list[int] = []
@@ -68,7 +69,16 @@ class TransactionWorld(CoordinatorWorld):
     def start(self) -> None:
         """Begin with another coordinator, which knows nothing."""
         settings = TransactionSettings(**self.settings)
-        self.coordinator = TransactionCoordinator(settings, self.wall_ms, self.partition_count)
+        self.coordinator = TransactionCoordinator(
+            settings, self.wall_ms, self.partition_count, self.machine_ms
+        )
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.advanced_ms
+
+    def machine_ms(self) -> int:
+        """Return the wall time without the time by which the clock was advanced."""
+        return self.wall_ms() - self.advanced_ms
 
     def load(self, epoch: int) -> None:
         """Let the coordinator load the log."""

@@ -110,7 +110,7 @@ class Registration:
             )
         except NodeExists:
             return await self._find_own()
-        _compare_clocks(wall_ms, stat.ctime)
+        _compare_clocks(wall_ms - self._clock.advanced_ms, stat.ctime)
         return stat.czxid
 
     async def _find_own(self) -> int | None:

@@ -35,7 +35,18 @@ CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
     hidden=True,
     help="Let the disk have the faults in this file, and those that a test asks for.",
 )
-def broker(config: str, log_format: str, parent: int | None, disk_faults: str | None) -> None:
+@click.option(
+    "--clock-advanced-ms",
+    "advanced_ms",
+    type=int,
+    metavar="MS",
+    default=0,
+    hidden=True,
+    help="Let the wall clock be ahead of the machine's by this time.",
+)
+def broker(
+    config: str, log_format: str, parent: int | None, disk_faults: str | None, advanced_ms: int
+) -> None:
     """Run one broker until SIGTERM or Ctrl-C, which cause a controlled shutdown.
 
     Exit code: 0 after a clean stop; 1 after a failure that may pass; 2 if the configuration or the data are wrong, so
@@ -46,7 +57,7 @@ def broker(config: str, log_format: str, parent: int | None, disk_faults: str | 
         # The import belongs here: see these two functions.
         from minikafka.tools.cli.foreground.broker_process import run_broker
 
-    run_broker(config, log_format, parent, disk_faults)
+    run_broker(config, log_format, parent, disk_faults, advanced_ms)
 
 
 @contextmanager

@@ -70,22 +70,31 @@ RETRY_MS: Final = 200
 
 
 def run_broker(
-    config_file: str, log_format: str, parent: int | None, disk_faults: str | None = None
+    config_file: str,
+    log_format: str,
+    parent: int | None,
+    disk_faults: str | None = None,
+    advanced_ms: int = 0,
 ) -> None:
     """Run a broker until it is shut down. `parent`: pid of a process; the broker is killed when that process ends.
 
-    `disk_faults`: the file with the faults of its disk; None: its disk has none.
+    `disk_faults`: the file with the faults of its disk; None: its disk has none. `advanced_ms`: by how much its wall
+    clock is ahead of the machine's.
 
     Raises ConfigError, and the errors of `serve`.
     """
     if parent is not None:
         die_with(parent)
     file = Path(config_file)
-    run_process(file, partial(load, file), ServerLog(log_format), disk_faults)
+    run_process(file, partial(load, file), ServerLog(log_format), disk_faults, advanced_ms)
 
 
 def run_process(
-    file: Path, read: Callable[[], BrokerFile], log: ServerLog, disk_faults: str | None = None
+    file: Path,
+    read: Callable[[], BrokerFile],
+    log: ServerLog,
+    disk_faults: str | None = None,
+    advanced_ms: int = 0,
 ) -> None:
     """Run the broker whose configuration `read` returns, until it is shut down. `file`: named in errors.
 
@@ -100,7 +109,7 @@ def run_process(
             log_verdicts(found.config)
         warn_about(found)
         with errors_name_file(file):
-            uvloop.run(serve(found.config, log, _disk(disk_faults)))
+            uvloop.run(serve(found.config, log, _disk(disk_faults), advanced_ms))
 
 
 def warn_about(file: BrokerFile) -> None:
@@ -136,7 +145,7 @@ def _disk(faults_file: str | None) -> _Disk:
     return _Disk(FaultyStorage(faults), FaultyCleaners(faults), faults.replace)
 
 
-async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk) -> None:
+async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk, advanced_ms: int) -> None:
     """Start the broker, wait for a signal, and shut it down.
 
     Raises the errors of `create_broker` and `BrokerServer.start`, and MinikafkaError if a task crashed.
@@ -144,7 +153,10 @@ async def serve(config: BrokerConfig, log: ServerLog, disk: _Disk) -> None:
     loop = asyncio.get_running_loop()
     manager = ServiceManager()
     ended: asyncio.Future[bool] = loop.create_future()
-    broker = await start(config, lambda name, error: _end(ended, _failure(name, error)), disk)
+    clock = SystemClock(advanced_ms)
+    broker = await start(
+        config, lambda name, error: _end(ended, _failure(name, error)), disk, clock
+    )
     relax_garbage_collector()
     for number, controlled in (
         (signal.SIGTERM, True),
@@ -205,12 +217,16 @@ def _end(ended: asyncio.Future[bool], outcome: bool | MinikafkaError) -> None:
 
 
 async def start(
-    config: BrokerConfig, on_crash: Callable[[str, Exception], None], disk: _Disk | None = None
+    config: BrokerConfig,
+    on_crash: Callable[[str, Exception], None],
+    disk: _Disk | None = None,
+    clock: SystemClock | None = None,
 ) -> BrokerServer:
     """Create and start a broker with the real clock, disk and network, in its coordination mode."""
     check_tls([config])
     disk = disk or _disk(None)
-    clock, rng, storage, tasks = SystemClock(), SystemRng(), disk.storage, TaskRegistry(on_crash)
+    clock = clock or SystemClock()
+    rng, storage, tasks = SystemRng(), disk.storage, TaskRegistry(on_crash)
     connect, descriptors = config.zookeeper_connect, ProcessDescriptors()
     secret = config.minikafka_cluster_secret.encode()
     transport = _transport(asyncio.get_running_loop(), config.minikafka_source_address)

@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "delete": Entry("delete", "Delete groups and their offsets."),
     "delete-offsets": Entry("delete_offsets", "Delete committed offsets of a group."),
     "describe": Entry("describe", "Show partitions and lag, members, or the state of groups."),
+    "expire": Entry("expire", "Let all committed offsets of a group expire now."),
     "list": Entry("list", "Print the names of all consumer groups, one per line."),
     "reset-offsets": Entry(
         "reset_offsets", "Change the committed offsets of groups without members."

@@ -14,10 +14,12 @@ from minikafka.tools.cli.terminal.command_group import Entry, LazyGroup
 
 _COMMANDS: Final = {
     "alter": Entry("alter", "Change settings of TOPIC, or add partitions to it."),
+    "compact": Entry("removal", "Compact the logs of topics now."),
     "create": Entry("create", "Create TOPIC."),
     "delete": Entry("delete", "Mark topics for deletion."),
     "delete-records": Entry("delete_records", "Delete records from the start of partitions."),
     "describe": Entry("describe", "Show partitions, leaders, replicas and ISRs."),
+    "expire": Entry("removal", "Apply retention to topics now."),
     "list": Entry("list", "Print the names of all topics, one per line."),
 }
 

@@ -414,6 +414,8 @@ class Launcher:
             file = self.directory.disk_faults(broker.id)
             file.parent.mkdir(exist_ok=True)
             arguments += ["--disk-faults", str(file)]
+        if advanced_ms := self.record.advanced_ms:
+            arguments += ["--clock-advanced-ms", str(advanced_ms)]
         output = self.output(broker.id)
         self._written[broker.id] = output.stat().st_size if output.exists() else 0
         config = self.directory.broker_config(broker.id)

@@ -192,6 +192,7 @@ class _Planner:
             configured=self._configured(),
             coordination=coordination_of(request, before),
             is_secure=self._is_secure,
+            advanced_ms=before.advanced_ms if before is not None else 0,
             has_faults=self._has_faults(),
         )
         if record.has_faults:

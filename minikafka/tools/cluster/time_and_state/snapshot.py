@@ -40,7 +40,7 @@ class ClusterSnapshot:
     zookeeper: str
     cluster_id: str
     is_secure: bool
-    clock_shift_ms: int
+    advanced_ms: int
     linked: dict[str, int]
 
     def check_cluster(self, record: ClusterRecord, cluster_id: str) -> None:

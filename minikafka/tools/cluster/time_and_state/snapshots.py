@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from minikafka.tools.cluster.directory import ClusterError, ClusterRecord
-from minikafka.tools.cluster.lifecycle import START_TIMEOUT_MS, OwnedCluster
+from minikafka.tools.cluster.lifecycle import START_TIMEOUT_MS
 from minikafka.tools.cluster.time_and_state.copied_files import CopiedFiles, replace_content
 from minikafka.tools.cluster.time_and_state.snapshot import (
     RESTORING,
@@ -15,9 +16,10 @@ from minikafka.tools.cluster.time_and_state.snapshot import (
     check_restored,
 )
 from minikafka.tools.cluster.time_and_state.stopping import all_stopped
+from minikafka.tools.cluster.time_and_state.upkeep import MaintainedCluster
 
 
-class SnapshottedCluster(OwnedCluster):
+class SnapshottedCluster(MaintainedCluster):
     """The methods of LocalCluster that take, restore, list and remove snapshots."""
 
     async def start(
@@ -76,7 +78,7 @@ class SnapshottedCluster(OwnedCluster):
             zookeeper=record.zookeeper_kind,
             cluster_id=self._cluster_id(record),
             is_secure=record.is_secure,
-            clock_shift_ms=0,
+            advanced_ms=record.advanced_ms,
             linked=files.linked,
         )
 
@@ -110,6 +112,7 @@ class SnapshottedCluster(OwnedCluster):
         for below, directory in snapshots.data(record).items():
             (new := work / "new" / below).mkdir(parents=True, exist_ok=True)
             replace_content(directory, new, work / "former" / below)
+        self.directory.write(replace(record, advanced_ms=found.advanced_ms))
         marker.unlink()
         shutil.rmtree(work)
 

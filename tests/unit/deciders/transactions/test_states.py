@@ -22,7 +22,7 @@ STATE = TransactionState
 T0 = TopicPartition("t", 0)
 MOVES = {
     STATE.EMPTY: lambda old: initialized(old, (40, 4), 3, 1_000, 9),
-    STATE.ONGOING: lambda old: with_partitions(old, frozenset((T0,)), 9),
+    STATE.ONGOING: lambda old: with_partitions(old, frozenset((T0,)), 9, 9),
     STATE.PREPARE_COMMIT: lambda old: prepared(old, True, 9),
     STATE.PREPARE_ABORT: lambda old: prepared(old, False, 9),
 }
