@@ -186,7 +186,7 @@ def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
 
 LOCAL_IMPORTS = {
     "minikafka/__init__.py": (2, "`import minikafka` in a worker of Spark loads no cluster"),
-    "minikafka/pytest.py": (5, "pytest loads the plugin in every run"),
+    "minikafka/pytest.py": (4, "pytest loads the plugin in every run"),
     "minikafka/runtime/transport.py": (
         1,
         "only encrypted connections need cryptography, which takes 30 ms",

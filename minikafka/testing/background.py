@@ -50,7 +50,7 @@ class BackgroundLoop:
         try:
             return future.result()
         except MinikafkaError as error:
-            raise error.with_traceback(None) from error.__cause__
+            raise error.with_traceback(None) from None
         except BaseException:
             if future.cancel():
                 ended.wait(END_SECONDS)
@@ -71,7 +71,7 @@ class BackgroundLoop:
         try:
             return await asyncio.wrap_future(self._submit(work))
         except MinikafkaError as error:
-            raise error.with_traceback(None) from error.__cause__
+            raise error.with_traceback(None) from None
 
     def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -131,6 +131,7 @@ class Minikafka(_Verbs):
 
         The end of `stack` stops the cluster.
         """
+        __tracebackhide__ = True
         self._loop = BackgroundLoop()
 
         async def entered() -> Minikafka:

@@ -22,6 +22,7 @@ def finish(
 
     `awaited`: makes of `work` what is awaited in asyncio. `block`: runs `work` elsewhere (None: `run_blocking`).
     """
+    __tracebackhide__ = True  # a failed test shows its own lines
     block = block or run_blocking
     if asyncio._get_running_loop() is not None:
         return awaited(work)  # type: ignore[no-any-return]  # the caller awaits it

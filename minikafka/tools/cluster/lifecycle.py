@@ -24,13 +24,15 @@ from minikafka.tools.cluster.faults.network import NetworkFaults
 from minikafka.tools.cluster.faults.sessions import SessionFaults
 from minikafka.tools.cluster.faults.steps import StepFaults
 from minikafka.tools.cluster.launch.broker_keys import kept_settings
-from minikafka.tools.cluster.launch.launcher import DYING_MS, POLL_MS, Launcher
+from minikafka.tools.cluster.launch.launcher import DYING_MS, Launcher
 from minikafka.tools.cluster.launch.plan import LaunchRequest
 from minikafka.tools.cluster.ports import HeldPorts
 from minikafka.tools.cluster.processes import end, is_paused, wait_until_gone
 from minikafka.tools.cluster.temporary import TemporaryDirectory
 
 START_TIMEOUT_MS: Final = 60_000
+START_POLL_MS: Final = 10
+"""Time between two questions to brokers that start. A start takes less than a second."""
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 """Time until a broker in controlled shutdown is killed. Kafka's default is 3 retries, 5 s apart."""
 NOTED_LINES: Final = 15
@@ -254,7 +256,7 @@ class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
                 names = ", ".join(map(str, waiting))
                 text = f"broker {names} did not serve clients within {timeout_ms / 1000:g} s"
                 raise ClusterError(f"{text}, see {launcher.output(waiting[0]).parent}")
-            await self._clock.sleep(POLL_MS)
+            await self._clock.sleep(START_POLL_MS)
 
     # Logs
 

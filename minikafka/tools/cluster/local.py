@@ -153,6 +153,7 @@ def _blocking(
 
     @wraps(method)
     def call(self: BlockingCluster, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True  # a failed test shows its own lines
         return self._run(method(self._cluster, *args, **kwargs))
 
     return call
