@@ -1,6 +1,6 @@
 // The page of the console: one view at a time, and one stream of events from the server for all of them.
 
-import { ApiError, events, get, hasToken, sentence } from "./lib/api.js";
+import { ApiError, askFor, events, get, hasToken, sentence } from "./lib/api.js";
 import { announce, el, fill, hashOf, set, withCode, write } from "./lib/dom.js";
 import { clock, listed } from "./lib/format.js";
 import { startKeys } from "./lib/keys.js";
@@ -27,6 +27,7 @@ const context = {
   model,
   act: (request) => new ActionDialog(request).open(),
   more: openAll,
+  at: null,  // the time of a replay, null at its end and in the present
   open: (name) => context.go("partition", ...split(name)),
   go: (...path) => { location.hash = hashOf(...path); },
 };
@@ -86,6 +87,7 @@ function connect(parameters = {}) {
 function receiveSnapshot(cluster) {
   model.unseen = new Map((cluster.unseen ?? []).map(({ what, reason }) => [what, { reason, since: Date.now() }]));
   const isFirst = model.cluster === null;
+  if (cluster.live === false) model.events = [];
   model.reset(cluster);
   if (isFirst) {
     route();
@@ -121,7 +123,13 @@ async function disconnected(parameters) {
 }
 
 async function startReplay() {
-  const replay = new Replay(byId("replay"), (time) => connect({ at: time }));
+  const replay = new Replay(byId("replay"), (time) => {
+    context.at = time;
+    askFor(time);
+    connect({ at: time });
+    view.load?.();
+  });
+  context.seek = (time) => replay.go(time ?? replay.to);
   try {
     await replay.load();
   } catch (error) {
@@ -138,7 +146,8 @@ function drawStatus() {
   const explained = new Set(model.problems.map((problem) => `broker ${problem.broker}`));
   for (const [what, { reason, since }] of model.unseen) {
     if (explained.has(what)) continue;
-    texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
+    if (model.isReplay) texts.push(sentence(reason));
+    else texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
   }
   for (const { text, remedy } of model.problems) texts.push(`${sentence(text)} ${remedy ? sentence(remedy) : ""}`.trim());
   const banner = byId("banner");

@@ -13,8 +13,15 @@ export class ApiError extends Error {
 
 export const hasToken = TOKEN !== "";
 
+let at = null;
+
+/** Ask for the state at a time of a replay from now on. */
+export function askFor(time) {
+  at = time;
+}
+
 export async function get(path, parameters = {}) {
-  return answerOf(fetch(withQuery(path, parameters), { headers: { "X-Minikafka-Token": TOKEN } }));
+  return answerOf(fetch(withQuery(path, { at, ...parameters }), { headers: { "X-Minikafka-Token": TOKEN } }));
 }
 
 export async function post(path, body) {

@@ -19,16 +19,16 @@ export function axisOf(replicas, isTail) {
 }
 
 /** Draw a row for each replica: solid to the high watermark, hatched to the log end, with the epochs' first offsets. */
-export function drawBars(parent, replicas, leader, isTail) {
+export function drawBars(parent, replicas, leader, { isTail, absence }) {
   const axis = axisOf(replicas, isTail);
   const watermark = replicas.find((replica) => replica.broker === leader)?.high_watermark;
   fill(parent,
-    replicas.map((replica) => rowOf(replica, axis, leader, watermark)),
-    el("div", { class: "bar-row bar-axis", "aria-hidden": "true" }, el("span", {}), el("span", { class: "axis-ends" },
+    replicas.map((replica) => rowOf(replica, axis, leader, watermark, absence)),
+    replicas.some(isKnown) && el("div", { class: "bar-row bar-axis", "aria-hidden": "true" }, el("span", {}), el("span", { class: "axis-ends" },
       el("span", {}, number(axis[0])), el("span", {}, "offset"), el("span", {}, number(axis[1])))));
 }
 
-function rowOf(replica, axis, leader, watermark) {
+function rowOf(replica, axis, leader, watermark, absence) {
   const isLeader = replica.broker === leader;
   const words = isLeader ? "leader" : replica.in_isr ? "in sync" : "not in sync";
   const state = replica.state && replica.state !== "running" ? `, broker ${replica.state}` : "";
@@ -38,7 +38,7 @@ function rowOf(replica, axis, leader, watermark) {
     el("div", { class: "bar-label" },
       el("span", { class: `cell mark ${role}`, "aria-hidden": "true" }, mark),
       el("span", {}, el("strong", {}, `Broker ${replica.broker}`), el("small", {}, words + state))),
-    el("div", {}, isKnown(replica) ? [picture(replica, axis, watermark, role), numbers(replica)] : el("p", { class: "muted" }, "not seen: this broker does not answer")));
+    el("div", {}, isKnown(replica) ? [picture(replica, axis, watermark, role), numbers(replica)] : el("p", { class: "muted" }, absence)));
 }
 
 function spoken(replica, words) {

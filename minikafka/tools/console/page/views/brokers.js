@@ -16,14 +16,14 @@ const LABELS = { kill: "Kill", pause: "Pause", resume: "Resume", stop: "Stop", s
 export function brokerCards(list, context) {
   const { model } = context;
   const nodes = model.brokerIds.map((id) => brokerOf(model, model.brokers.get(id)));
-  if (model.cluster.zookeeper) nodes.push(zookeeperOf(model.cluster.zookeeper));
+  if (model.cluster.zookeeper?.address) nodes.push(zookeeperOf(model.cluster.zookeeper));
   keyed(list, nodes, (node) => node.key, () => newCard(), (card, node) => drawCard(card, node, context));
 }
 
 function brokerOf(model, broker) {
   return {
     key: String(broker.id), name: `Broker ${broker.id}`, state: broker.state,
-    address: `${broker.host ?? ""}:${broker.port ?? ""}`,
+    address: broker.host ? `${broker.host}:${broker.port}` : "",
     lines: [
       ["Leads", `${number(broker.leaders)}, preferred for ${number(broker.preferred)}`],
       ["Replicas", number(broker.replicas)],

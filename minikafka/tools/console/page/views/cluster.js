@@ -48,7 +48,7 @@ export class ClusterView {
       oninput: () => { this.text = this.search.value.trim(); this.arrange(); },
     });
     this.choices = el("div", { class: "segmented", role: "group", "aria-label": "Which partitions" });
-    this.more = el("button", { type: "button", onclick: () => this.context.more() }, "More actions…");
+    this.more = el("button", { type: "button", onclick: () => this.context.more(), disabled: this.model.isReplay }, "More actions…");
     return el("section", { class: "panel grow", "aria-label": "Partitions" },
       el("div", { class: "bar" }, el("h2", {}, "Partitions"), this.total, this.choices, this.search),
       el("div", { class: "grid-frame" }, this.grid.element, this.overview.element), legend());

@@ -57,7 +57,7 @@ export class GroupView {
     const section = (title, content) => el("section", { class: "panel flush", "aria-label": title }, el("div", { class: "bar" }, el("h2", {}, title)), content);
     this.element = el("div", { class: "view" },
       el("div", { class: "headline" }, el("h2", { class: "large" }, group), el("span", { class: "muted" }, "consumer group"), el("span", { class: "grow" }),
-        el("button", { type: "button", onclick: () => this.why.load() }, "Why?")),
+        el("button", { type: "button", onclick: () => this.why.load(), disabled: context.model.isReplay }, "Why?")),
       this.problem, this.facts, this.why.element,
       section("Members", this.members.element), section("Lag", this.offsets.element), section("Rebalances", this.rebalances.element));
     this.stop = polled(() => this.load(), 1500);

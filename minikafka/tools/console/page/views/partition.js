@@ -25,7 +25,7 @@ export class PartitionView {
     this.bars = el("div", { class: "bars" });
     this.note = el("p", { class: "muted", role: "status" });
     this.problem = el("div", {});
-    this.timeline = new Timeline({ scrubbed: () => this.draw(), presentName: context.model.isReplay ? "End" : "Now" });
+    this.timeline = new Timeline({ scrubbed: (time) => (context.model.isReplay ? context.seek(time) : this.draw()), presentName: context.model.isReplay ? "End" : "Now" });
     this.why = whyPanel(`why/partition/${segment(topic)}/${partition}`);
     this.element = el("div", { class: "view" },
       el("div", { class: "headline" }, el("h2", { class: "large" }, this.name),
@@ -39,9 +39,9 @@ export class PartitionView {
       action, title, arguments: { topic: this.topic, partition: this.partition, ...values }, fields,
     });
     this.cancel = el("button", { type: "button", hidden: true, onclick: () => run("cancel-reassignment", `Cancel the reassignment of ${this.name}`) }, "Cancel reassignment…");
-    const button = (text, onclick, isAction = true) => el("button", { type: "button", onclick, disabled: isAction && this.model.isReplay }, text);
+    const button = (text, onclick) => el("button", { type: "button", onclick, disabled: this.model.isReplay }, text);
     return el("div", { class: "buttons" },
-      button("Why?", () => this.why.load(), false),
+      button("Why?", () => this.why.load()),
       button("Elect leader…", () => run("elect", `Elect the leader of ${this.name}`, {}, [{
         name: "type", label: "Election", kind: "choice", values: ["preferred", "unclean"], value: "preferred",
         hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
@@ -77,7 +77,7 @@ export class PartitionView {
   async load() {
     try {
       const isMoved = String(this.row?.slice(0, 5)) !== this.shownRow;
-      const withHistory = isMoved || this.loads % HISTORY_EVERY === 0;
+      const withHistory = this.model.isReplay || isMoved || this.loads % HISTORY_EVERY === 0;
       this.loads += 1;
       const answer = await get(`api/partition/${segment(this.topic)}/${this.partition}`, withHistory ? {} : { history: "no" });
       this.shownRow = String(this.row?.slice(0, 5));
@@ -93,6 +93,7 @@ export class PartitionView {
     this.samples.push({ time_ms: time, replicas });
     if (this.samples.length > SAMPLES_MAX) this.samples.shift();
     const known = new Set([...(this.row?.[REPLICAS] ?? []), ...answer.replicas.map((replica) => replica.broker)]);
+    if (this.model.isReplay) this.timeline.time = this.context.at;
     const end = this.model.isReplay ? answer.to_ms : Math.max(answer.to_ms ?? 0, time);
     const { ledger: chains = this.timeline.chains, states = this.timeline.states } = answer;
     this.timeline.show({ chains, states, replicas: [...known], from: answer.from_ms, to: end });
@@ -113,8 +114,9 @@ export class PartitionView {
   }
 
   draw() {
-    const time = this.timeline.time;
-    const sample = time === null ? this.samples.at(-1) : lastBefore(this.samples, time);
+    if (this.model.isReplay) this.timeline.time = this.context.at;
+    const { time } = this.timeline;
+    const sample = time === null || this.model.isReplay ? this.samples.at(-1) : lastBefore(this.samples, time);
     const past = time === null ? null : lastBefore(this.timeline.states, time);
     this.drawFacts(past);
     if (!sample && time !== null) {
@@ -127,7 +129,9 @@ export class PartitionView {
     if (!sample) return;
     const leader = past ? past.leader : this.leader();
     const replicas = past ? sample.replicas.map((replica) => ({ ...replica, in_isr: past.isr.includes(replica.broker) })) : sample.replicas;
-    drawBars(this.bars, replicas, leader, this.isTail);
+    drawBars(this.bars, replicas, leader, {
+      isTail: this.isTail, absence: this.model.isReplay ? "offsets are not in the ledgers" : "not seen: this broker does not answer",
+    });
   }
 
   leader() {

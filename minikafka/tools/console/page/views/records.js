@@ -23,8 +23,12 @@ export class Records {
     this.status = el("p", { class: "muted pad", role: "status" });
     this.element = el("section", { class: "panel flush", "aria-label": "Records" },
       el("div", { class: "bar" }, el("h2", {}, "Records"), el("span", { class: "grow" }), this.formChoice(), this.tailButton()),
-      this.searchForm(), this.status, el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Record list" }, this.list));
-    this.load();
+      this.form_ = this.searchForm(), this.status, el("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Record list" }, this.list));
+    if (!context.model.isReplay) this.load();
+    else {
+      this.form_.hidden = true;
+      write(this.status, "The ledgers have no records: they are in the logs of the brokers.");
+    }
   }
 
   formChoice() {

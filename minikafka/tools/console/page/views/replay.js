@@ -1,5 +1,6 @@
 // Replay: the ledgers of a cluster that is gone, with a slider of time under every view.
 
+import { TimeAxis } from "../lib/axis.js";
 import { get } from "../lib/api.js";
 import { el, fill, set, svg, write } from "../lib/dom.js";
 import { moment } from "../lib/format.js";
@@ -27,22 +28,22 @@ export class Replay {
 
   async load() {
     const { from_ms: from, to_ms: to, marks } = await get("api/timeline");
-    Object.assign(this, { from, to: Math.max(to, from + 1), events: marks });
+    Object.assign(this, { from, to, events: marks, axis: new TimeAxis(from, to, marks.map(([time]) => time)) });
     this.footer.hidden = false;
     fill(this.marks, svg("svg", { width: "100%", height: 8, "aria-hidden": "true" }, marks.slice(-2000).map(([time, kind]) => {
-      const x = `${((time - this.from) / (this.to - this.from)) * 100}%`;
-      return svg("line", { x1: x, x2: x, y1: 0, y2: 8, class: `mark-${kind}` });
+      const x = this.axis.percent(time);
+      return svg("line", { x1: x, x2: x, y1: 0, y2: 8, class: `mark-${kind.replace(" ", "-")}` });
     })));
     this.set(this.to);
   }
 
   timeAt(step) {
-    return Math.round(this.from + ((this.to - this.from) * step) / STEPS);
+    return Math.round(this.axis.time(step / STEPS));
   }
 
   set(time) {
     this.time = Math.max(this.from, Math.min(time, this.to));
-    this.slider.value = Math.round(((this.time - this.from) / (this.to - this.from)) * STEPS);
+    this.slider.value = Math.round(this.axis.fraction(this.time) * STEPS);
     set(this.slider, "aria-valuetext", moment(this.time));
     write(this.when, moment(this.time));
   }

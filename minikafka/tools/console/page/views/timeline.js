@@ -1,5 +1,6 @@
 // The history of a partition: a lane for each replica, a slider that goes back in time, and the events in sentences.
 
+import { TimeAxis } from "../lib/axis.js";
 import { el, fill, keyed, set, svg, write } from "../lib/dom.js";
 import { clock, moment } from "../lib/format.js";
 
@@ -15,7 +16,8 @@ export function lastBefore(entries, time) {
 export class Timeline {
   chains = [];
   states = [];
-  range = [0, 1];
+  axis = new TimeAxis(0, 1);
+  replicas = [];
   time = null;  // null: the present
 
   /** `scrubbed(time)` is called with a time, or with null for the present. */
@@ -33,20 +35,20 @@ export class Timeline {
       el("div", { class: "bar" }, el("h2", {}, "Timeline"), this.when, el("span", { class: "grow" }),
         el("button", { type: "button", onclick: () => this.step(-1) }, "◀ Event before"),
         el("button", { type: "button", onclick: () => this.step(1) }, "Event after ▶"), this.live),
-      this.lanes, el("div", { class: "slider" }, el("span", {}), this.slider), this.list);
+      this.lanes, el("div", { class: "slider" }, el("span", { class: "muted" }, "Quiet times are short"), this.slider), this.list);
   }
 
   /** Show the chains of the ledger and the leaderships (`states`), oldest first, between two times. */
   show({ chains, states, replicas, from, to }) {
     Object.assign(this, { chains, states, replicas });
     const first = Math.min(from ?? Infinity, states[0]?.time_ms ?? Infinity, chains[0]?.time ?? Infinity, to);
-    this.range = [first, Math.max(to, first + 1)];
+    this.axis = new TimeAxis(first, to, [...states.map((state) => state.time_ms), ...chains.map((chain) => chain.time)]);
+    this.end = to;
     this.draw();
   }
 
   slide(step) {
-    const [from, to] = this.range;
-    this.go(step === STEPS ? null : from + ((to - from) * step) / STEPS);
+    this.go(step === STEPS ? null : this.axis.time(step / STEPS));
   }
 
   /** Go to the event before or after the shown time. */
@@ -64,8 +66,7 @@ export class Timeline {
   }
 
   draw() {
-    const [from, to] = this.range;
-    this.slider.value = this.time === null ? STEPS : Math.round(((this.time - from) / (to - from)) * STEPS);
+    this.slider.value = this.time === null ? STEPS : Math.round(this.axis.fraction(this.time) * STEPS);
     const text = this.time === null ? this.presentName : moment(this.time);
     set(this.slider, "aria-valuetext", text);
     write(this.when, text);
@@ -75,14 +76,13 @@ export class Timeline {
   }
 
   drawLanes() {
-    const [from, to] = this.range;
-    const at = (time) => `${(((time - from) / (to - from)) * 100).toFixed(3)}%`;
+    const at = (time) => this.axis.percent(time);
     const cursor = this.time === null ? "100%" : at(this.time);
     fill(this.lanes, this.replicas.map((id) => el("div", { class: "lane" },
       el("span", { class: "lane-name" }, `Broker ${id}`),
       svg("svg", { height: 20, width: "100%", role: "img", "aria-label": this.spokenLane(id) },
         svg("rect", { class: "lane-none", x: 0, y: 8, width: "100%", height: 4 }),
-        this.states.map((state, index) => this.piece(id, state, this.states[index + 1]?.time_ms ?? to, at)),
+        this.states.map((state, index) => this.piece(id, state, this.states[index + 1]?.time_ms ?? this.end, at)),
         svg("line", { class: "cursor", x1: cursor, x2: cursor, y1: 0, y2: 20 })))));
   }
 

@@ -27,7 +27,7 @@ export class TopicView {
           button("Delete…", "danger", () => this.remove()))),
       el("section", { class: "panel", "aria-label": "Partitions" }, el("div", { class: "bar" }, el("h2", {}, "Partitions")), this.partitions),
       this.records.element,
-      el("section", { class: "panel flush" }, el("details", { ontoggle: (event) => event.target.open && this.load() },
+      !replays && el("section", { class: "panel flush" }, el("details", { ontoggle: (event) => event.target.open && this.load() },
         el("summary", { class: "bar" }, el("h2", {}, "Settings")), this.problem, this.configs.element)));
     this.update();
   }
@@ -64,6 +64,7 @@ export class TopicView {
   }
 
   async load() {
+    if (this.model.isReplay) return;
     try {
       const configs = await get(`api/topics/${segment(this.topic)}/configs`);
       this.values = new Map(configs.map((config) => [config.name, config.value]));
@@ -112,7 +113,7 @@ export class TopicView {
       const row = this.model.partitions.get(name);
       set(node, "class", ["", "warn", "bad"][severity(row)]);
       const leader = hasLeader(row) ? `leader ${row[LEADER]}` : "no leader";
-      write(node.lastChild, `${leader} · ${number(Math.max(0, row[LOG_END] - row[LOG_START]))} records${severity(row) ? ` · ${partitionWords(row)}` : ""}`);
+      write(node.lastChild, `${leader}${row[LOG_END] >= 0 && row[LOG_END] !== null ? ` · ${number(row[LOG_END] - row[LOG_START])} records` : ""}${severity(row) ? ` · ${partitionWords(row)}` : ""}`);
     });
     if (!names.length) fill(this.partitions, el("li", { class: "empty" }, "The cluster has no topic of this name."));
     this.records.setPartitions(names.length);
