@@ -10,10 +10,12 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from support.clusters.running_cluster import BROKERS
 from support.commands.commands import run, started, text_in
 
@@ -54,15 +56,22 @@ def data(shared_cluster: LocalCluster) -> Iterator[Path]:
         run("start", broker, "--data", str(here), cwd=here)
 
 
-@pytest.fixture(scope="module")
-def url(data: Path) -> Iterator[str]:
-    """The URL of a console of the cluster."""
-    with started(("console", "--data", str(data), "--port", "0"), data, "") as command:
+@contextmanager
+def console(data: Path, option: str) -> Iterator[str]:
+    """Run a console, and yield its URL. `option`: how it gets the directory of the cluster."""
+    with started(("console", option, str(data), "--port", "0"), data, "") as command:
         deadline = time.monotonic() + WAIT_MS / 1000
         while not (found := re.search(r"http://\S+", text_in(command.out))):
             assert time.monotonic() < deadline, text_in(command.err)
             time.sleep(0.05)
         yield found[0]
+
+
+@pytest.fixture(scope="module")
+def url(data: Path) -> Iterator[str]:
+    """The URL of a console of the cluster."""
+    with console(data, "--data") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -390,3 +399,82 @@ def test_records_are_searched_and_shown_in_three_forms(page: Any, data: Path) ->
     page.get_by_role("button", name="Search").click()
 
     expect(found).to_have_count(0)
+
+
+def test_group_shows_its_lag_and_what_happened(page: Any, data: Path) -> None:
+    options = ("--partition", "0", "--data", str(data))
+    assert run("produce", TOPIC, *options, cwd=data, stdin="a\nb\n").code == 0
+    reading = ("--group", "page-readers", "--exit", "--data", str(data))
+    assert run("consume", TOPIC, *reading, cwd=data).code == 0
+    assert run("produce", TOPIC, *options, cwd=data, stdin="c\nd\ne\n").code == 0
+    show(page, "groups")
+    row = page.get_by_role("row", name="page-readers")
+    expect(row).to_contain_text("Empty")
+
+    row.get_by_role("link").click()
+
+    offsets = page.get_by_role("table", name="Lag of each partition")
+    expect(offsets.get_by_role("row", name=f"{TOPIC}-0")).to_contain_text("3")
+    expect(page.get_by_role("table", name="Rebalances")).to_contain_text("member joined")
+    page.get_by_role("button", name="Why?").click()
+    expect(page.locator(".why")).to_contain_text("minikafka why --group page-readers")
+
+
+def test_open_transaction_holds_back_records_until_it_is_aborted(
+    page: Any, shared_cluster: LocalCluster
+) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": shared_cluster.bootstrap,
+            "transactional.id": "page-copy",
+            "log_level": 2,
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(TOPIC, b"not yet", partition=0)
+    producer.flush(60)
+    show(page, "transactions")
+    row = page.get_by_role("row", name="page-copy")
+    expect(row).to_contain_text(f"{TOPIC}-0 at")
+    expect(row).to_contain_text("1 record not visible to read_committed")
+    row.get_by_role("button", name="Why").click()
+    expect(page.locator(".why")).to_contain_text("page-copy")
+
+    row.get_by_role("button", name="Abort").click()
+    confirm(page, "minikafka transactions fence page-copy")
+
+    expect(row).to_have_count(0)
+
+
+def test_other_actions_and_the_commands_that_ran_are_listed(page: Any) -> None:
+    page.get_by_role("button", name="More actions…").click()
+    dialog = page.locator("dialog[open]")
+    dialog.get_by_role("button", name="Pause", exact=True).click()
+    field(page, "broker or ZooKeeper").fill("9")
+    expect(dialog.locator(".command code")).to_contain_text("minikafka pause 9")
+    dialog.locator("[data-confirm]").click()
+    expect(dialog).to_contain_text("exit code 1")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="More actions…").click()
+
+    expect(dialog.locator(".ran li").first).to_contain_text("minikafka pause 9")
+
+
+def test_replay_shows_the_cluster_at_the_time_of_the_slider(browser: Any, data: Path) -> None:
+    page = browser.new_page()
+    with console(data, "--replay") as address:
+        page.goto(address)
+        expect(row_of(page, 0)).to_be_visible()
+        expect(page.locator("#connection")).to_have_text("replay")
+        slider = page.get_by_role("slider", name="Time of the replay")
+        slider.focus()
+        page.keyboard.press("Home")  # the time before the topic was created
+        expect(row_of(page, 0)).to_have_count(0)
+
+        page.keyboard.press("End")
+
+        expect(row_of(page, 0)).to_be_visible()
+        page.get_by_role("button", name="◀ Event before").click()
+        expect(page.get_by_role("button", name="More actions…")).to_be_disabled()
+    page.close()
