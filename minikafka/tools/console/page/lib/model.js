@@ -98,7 +98,8 @@ export class Model extends EventTarget {
 
   sort() {
     const names = [...this.partitions.keys()].map((name) => [name, ...split(name)]);
-    names.sort((a, b) => (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : a[2] - b[2]));
+    const isInternal = (topic) => Number(topic.startsWith("__"));  // Kafka's own topics come last
+    names.sort((a, b) => isInternal(a[1]) - isInternal(b[1]) || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : a[2] - b[2]));
     this.order = names.map(([name]) => name);
   }
 
