@@ -28,6 +28,7 @@ from minikafka.tools.cluster.launch.launcher import DYING_MS, Launcher
 from minikafka.tools.cluster.launch.plan import LaunchRequest
 from minikafka.tools.cluster.ports import HeldPorts
 from minikafka.tools.cluster.processes import end, is_paused, wait_until_gone
+from minikafka.tools.cluster.proxy.rules import Peer
 from minikafka.tools.cluster.temporary import TemporaryDirectory
 
 START_TIMEOUT_MS: Final = 60_000
@@ -68,6 +69,16 @@ class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
         """Settings of the last `start` that cannot take effect while processes run."""
         self.changes: dict[int, list[SettingChange]] = {}
         """By broker id, the settings in a file that the last `start` or `configure` has changed."""
+
+    async def heal(self, a: Peer | None = None, b: Peer | None = None) -> None:
+        """End all faults of disks and of the network; with `a`, those of connections of this end, or between two ends.
+
+        A log directory that went offline stays so until the broker restarts.
+        """
+        await super().heal(a, b)
+        if a is None and b is None:
+            for broker in self.record.brokers:
+                await self.heal_disk(broker.id)
 
     def keep_logs(self) -> None:
         """Keep the logs, `directory.logs`, when `stop` removes a temporary data directory."""
@@ -152,7 +163,7 @@ class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
         else:
             if record.proxy is not None:
                 with suppress(ClusterError):  # the proxy may have ended
-                    await self.heal()
+                    await NetworkFaults.heal(self)
             await self._running.end_all(record)
 
     async def restart(self, broker_id: int) -> None:

@@ -48,8 +48,13 @@ class FaultRule(NamedTuple):
     ms: int = 0
 
     def applies_to(self, way: Way) -> bool:
-        """True if the fault concerns what is sent this way."""
+        """True if the fault concerns what is sent this way.
+
+        Clients have no link but FETCH: the tools of the cluster, which call brokers too, are not harmed.
+        """
         ends = way.sender, way.receiver
+        if CLIENTS in ends and way.link != FETCH:
+            return False
         is_between = ends == (self.a, self.b)
         is_back = self.direction == BOTH and ends == (self.b, self.a)
         return (is_between or is_back) and self.link in (ALL, way.link)

@@ -468,3 +468,28 @@ def test_what_a_secure_cluster_cannot_have_is_refused() -> None:
             secure_plan(f'[zookeeper]\nconnect = "{wanted}"')
     with pytest.raises(ClusterError, match=r"choose another cluster\.metrics\.port or cluster\.p"):
         secure_plan("[cluster]\nport = 20_000\nmetrics.port = 20_000")
+
+
+def test_each_port_of_a_cluster_with_faults_keeps_the_port_behind_it() -> None:
+    request = LaunchRequest(2, None, ClusterConfig(), None, None, has_faults=True)
+
+    record = plan(None, request, RNG).record
+    larger = plan(record, request._replace(brokers=3), RNG).record
+
+    assert record.proxy is not None
+    assert larger.proxy is not None
+    advertised = {port for broker in record.brokers for port in broker.ports.values()}
+    assert record.proxy.ports.keys() == advertised | {record.zookeeper_port}
+    assert len({*record.proxy.ports, *record.proxy.ports.values()}) == 10
+    assert larger.proxy.ports.items() > record.proxy.ports.items()
+    assert len({*larger.proxy.ports, *larger.proxy.ports.values()}) == 14
+
+
+def test_cluster_without_faults_has_no_proxy_after_one_with_faults() -> None:
+    request = LaunchRequest(1, None, ClusterConfig(), None, None, has_faults=True)
+    record = plan(None, request, RNG).record
+
+    without = plan(record, request._replace(has_faults=False), RNG).record
+
+    assert without.proxy is None
+    assert ports(without) == ports(record)

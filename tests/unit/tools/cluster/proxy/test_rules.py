@@ -34,6 +34,7 @@ EFFECTS = [
     ([FaultRule(CUT, 1, 3)], TO_1, NO_EFFECT),
     ([FaultRule(CUT, 1, CLIENTS)], TO_1, NO_EFFECT),
     ([FaultRule(CUT, 1, CLIENTS)], Way(CLIENTS, 1, FETCH), Effect(is_held=True, rules=(0,))),
+    ([FaultRule(CUT, 1, CLIENTS)], Way(CLIENTS, 1, CONTROL), NO_EFFECT),
     ([FaultRule(CUT, 1, 2, link=CONTROL)], TO_1, NO_EFFECT),
     ([FaultRule(CUT, 1, 2, link=CONTROL)], Way(2, 1, CONTROL), Effect(is_held=True, rules=(0,))),
     (
