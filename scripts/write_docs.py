@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from minikafka import broker
@@ -600,6 +601,9 @@ PAGES = {
     "checks.md": checks,
     "clients.md": clients,
     "configuration.md": configuration,
+    "metrics.md": lambda: run_path(str(ROOT / "scripts/metrics_page.py"))["metrics_page"](
+        GENERATED
+    ),
     "protocol.md": protocol,
     "conformance.md": conformance,
     "spark-options.md": spark_options,

@@ -180,6 +180,7 @@ def generated_pages() -> dict[str, Callable[[], str]]:
         "checks.md",
         "clients.md",
         "configuration.md",
+        "metrics.md",
         "protocol.md",
         "conformance.md",
         "spark-options.md",

@@ -18,6 +18,7 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 """The quantiles that Kafka's histograms report."""
 _BEAN: Final = re.compile(r"(kafka(?:\.[a-z]+)+):type=([A-Za-z-]+),name=([A-Za-z-]+)")
 _RATE: Final = "PerSec"
+_TOTAL: Final = "-total"
 _EXACT_BITS: Final = 4
 _VALUE_MAX: Final = 2**31 - 1
 
@@ -188,7 +189,9 @@ def prometheus_name(name: str, kind: MetricKind) -> str:
     bean = _BEAN.fullmatch(name)
     if bean is None:
         return name
-    short = bean[3].removesuffix(_RATE) + ("_total" if kind is MetricKind.COUNTER else "")
+    short = bean[3].removesuffix(_RATE)
+    if kind is MetricKind.COUNTER:
+        short = f"{short.removesuffix(_TOTAL)}_total"
     return f"{bean[1]}_{bean[2]}_{short}".replace(".", "_").replace("-", "_").lower()
 
 

@@ -1,4 +1,4 @@
-"""`minikafka generate`: the files with which services, containers, logrotate and Prometheus use a cluster."""
+"""`minikafka generate`: the files with which services, containers, logrotate, Prometheus and Grafana use a cluster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ _COMMANDS: Final = {
     "prometheus-targets": Entry(
         "prometheus_targets", "List of the brokers' metrics for Prometheus (file_sd)."
     ),
+    "prometheus-rules": Entry("prometheus_rules", "Alerts and rates for Prometheus."),
+    "grafana": Entry("grafana", "Dashboard for Grafana."),
 }
 
 
 @click.group(cls=LazyGroup, table=_COMMANDS, package=__name__)
 def generate() -> None:
-    """Print a file for systemd, Docker, logrotate or Prometheus. Nothing is installed."""
+    """Print a file for systemd, Docker, logrotate, Prometheus or Grafana. Nothing is installed."""
