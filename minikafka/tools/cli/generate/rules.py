@@ -12,7 +12,7 @@ _CONTROLLER: Final = "kafka_controller_kafkacontroller"
 _REPLICAS: Final = "kafka_server_replicamanager"
 
 
-class Record(NamedTuple):
+class RecordedSeries(NamedTuple):
     """A series that Prometheus computes."""
 
     name: str
@@ -29,20 +29,20 @@ class Alert(NamedTuple):
     text: str
 
 
-def _rate(name: str, metric: str) -> Record:
+def _rate(name: str, metric: str) -> RecordedSeries:
     query = f'sum by (job, topic) (rate({_TOPICS}_{metric}_total{{topic!=""}}[5m]))'
-    return Record(f"job_topic:minikafka_{name}:rate5m", query)
+    return RecordedSeries(f"job_topic:minikafka_{name}:rate5m", query)
 
 
 RECORDS: Final = (
     _rate("records_in", "messagesin"),
     _rate("bytes_in", "bytesin"),
     _rate("bytes_out", "bytesout"),
-    Record(
+    RecordedSeries(
         "job_request:minikafka_requests:rate5m",
         "sum by (job, request) (rate(kafka_network_requestmetrics_requests_total[5m]))",
     ),
-    Record(
+    RecordedSeries(
         "job_consumergroup:minikafka_lag:sum",
         "sum by (job, consumergroup) (kafka_consumergroup_lag)",
     ),
