@@ -233,6 +233,7 @@ class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
             server = await launcher.spawn_zookeeper()
             if server is None:
                 raise self._no_zookeeper()
+            await launcher.open_ports()
             await server.wait_until_serving()
             if launcher.record.proxy is not None:
                 await self.open_ports()

@@ -22,6 +22,9 @@ from minikafka.broker.rpc.messages import SettingChange
 from minikafka.tools.cluster.settings import ClusterSettings
 
 SECRET_KEY: Final = "minikafka.cluster.secret"  # noqa: S105 - the name of the key
+ADVERTISED: Final = "advertised.listeners"
+SOURCE: Final = "minikafka.source.address"
+"""The keys with which a cluster with faults puts its brokers behind a proxy."""
 _OWN: Final = frozenset(
     ("broker.id", "listeners", "log.dir", "log.dirs", "zookeeper.connect", COORDINATION, SECRET_KEY)
 )
@@ -66,11 +69,12 @@ def settings_in(files: Mapping[int, BrokerConfig]) -> ClusterSettings:
 
 def changes_between(before: BrokerConfig, after: BrokerConfig) -> list[SettingChange]:
     """Return the settings that differ between two files of one broker, without those that the cluster sets."""
+    has_proxy = SOURCE in {*before.given, *after.given}
+    own = _OWN | {ADVERTISED, SOURCE} if has_proxy else _OWN
+    names = {*BrokerConfig.keys(), *before.listener_keys, *after.listener_keys} - own
     return [
         SettingChange(name, before.text(name), after.text(name), STARTED)
-        for name in sorted(
-            {*BrokerConfig.keys(), *before.listener_keys, *after.listener_keys} - _OWN
-        )
+        for name in sorted(names)
         if before.text(name) != after.text(name)
     ]
 

@@ -144,6 +144,7 @@ class Launcher:
         self.check_zookeeper_files()
         await self.start_proxy()
         zookeeper = await self.spawn_zookeeper()
+        await self.open_ports()
         await self.check_cluster(zookeeper)
         if self.record.is_secure:
             await self._write_users(zookeeper)
@@ -367,7 +368,10 @@ class Launcher:
             **own,
         }
         if record.proxy is not None:
-            found |= behind_proxy(broker, record)
+            behind = behind_proxy(broker, record)
+            for name in (behind.keys() - own.keys()) & keys.keys():
+                raise ConfigError(f"{name} is set by the cluster with faults itself: leave it out")
+            found |= behind
         if not broker.port:
             check_inter_broker(found, broker.listeners)
         BrokerConfig.from_mapping(found)
@@ -425,18 +429,20 @@ class Launcher:
         self._save(self.record.with_broker(replace(broker, process=process, protocols=protocols)))
 
     async def start_proxy(self) -> None:
-        """Start the proxy of a cluster with faults if it does not run, and tell it which ports there are."""
+        """Start the proxy of a cluster with faults if it does not run."""
         record = self.record
-        if record.proxy is None:
+        if record.proxy is None or self.running.proxy(record) is not None:
             return
-        process = record.proxy.process
-        if not is_alive(process):
-            await self._check_advertised_ports(record)
-            process = spawn(proxy_command(self.request.owner), self.directory.output(PROXY))
-            self.spawned.append(process)
-            self._save(replace(record, proxy=replace(record.proxy, process=process)))
-        assert process is not None
-        await set_routes(process, self.directory, record, self.clock)
+        await self._check_advertised_ports(record)
+        process = spawn(proxy_command(self.request.owner), self.directory.output(PROXY))
+        self.spawned.append(process)
+        self._save(replace(record, proxy=replace(record.proxy, process=process)))
+
+    async def open_ports(self) -> None:
+        """Wait until the proxy of a cluster with faults answers, and tell it which ports there are."""
+        record = self.record
+        if record.proxy is not None and record.proxy.process is not None:
+            await set_routes(record.proxy.process, self.directory, record, self.clock)
 
     async def _check_advertised_ports(self, record: ClusterRecord) -> None:
         """Raise ClusterError if a port that the proxy is to open is in use."""

@@ -12,7 +12,7 @@ from minikafka.tools.cluster.directory import (
     ClusterError,
     ClusterRecord,
 )
-from minikafka.tools.cluster.launch.broker_keys import protocols_of
+from minikafka.tools.cluster.launch.broker_keys import ADVERTISED, SOURCE, protocols_of
 from minikafka.tools.cluster.processes import ProcessId, is_alive
 from minikafka.tools.cluster.proxy.addresses import source_of
 from minikafka.tools.cluster.proxy.calls import NoProxy, call
@@ -32,8 +32,8 @@ def behind_proxy(broker: BrokerRecord, record: ClusterRecord) -> dict[str, objec
     behind = [end._replace(port=record.listening(end.port)) for end in ends]
     return {
         "listeners": ",".join(map(str, behind)),
-        "advertised.listeners": ",".join(map(str, ends)),
-        "minikafka.source.address": source_of(broker.id),
+        ADVERTISED: ",".join(map(str, ends)),
+        SOURCE: source_of(broker.id),
     }
 
 
