@@ -44,7 +44,8 @@ def frame(watch: ClusterWatch, viewer: Viewer) -> dict[str, Any]:
     if viewer.brokers:
         known = watch.brokers
         found["brokers"] = [known[id_].shown for id_ in sorted(viewer.brokers) if id_ in known]
-        found["gone_brokers"] = [id_ for id_ in viewer.brokers if id_ not in known]
+        if gone := [id_ for id_ in viewer.brokers if id_ not in known]:
+            found["gone_brokers"] = gone
         viewer.brokers = set()
     if viewer.has_cluster:
         found["cluster"] = {**watch.cluster}

@@ -40,7 +40,7 @@ class _Claim(NamedTuple):
     log_start: int
     last_stable: int
     opening: list[int] | None
-    size: int
+    size: int | None
     adding: list[int]
     removing: list[int]
 
@@ -107,7 +107,8 @@ class PartitionGrid:
             one for one in best.replicas if one not in claims or claims[one].role == "offline"
         ]
         if best.leads:
-            self.sizes[name] = best.size
+            if best.size is not None:
+                self.sizes[name] = best.size
             stable = None if best.last_stable == best.high_watermark else best.last_stable
             ends = [best.high_watermark, best.log_end, best.log_start]
         else:

@@ -20,6 +20,7 @@ from minikafka.client.network import Address
 from minikafka.tools.cluster.observation.access import BrokerAccess
 from minikafka.tools.cluster.observation.remote import RemoteCluster, remote_cluster, state_of
 from minikafka.tools.cluster.observation.sights import Known, Sights
+from minikafka.tools.console.observation.client_view import refusal, state_for_clients
 from minikafka.tools.console.observation.members import (
     ASK_MS,
     RUNNING,
@@ -61,6 +62,8 @@ class RemoteBrokers:
         self._read_ms = -_NODES_MS
         self._replicas: set[int] = set()
         """The ids of all brokers that have replicas."""
+        self._refusals: dict[int, str] = {}
+        """By broker that answers only the questions of ordinary clients: why."""
 
     async def members(self) -> Sequence[BrokerMember]:
         """Return the brokers that live or have replicas, from the metadata of any broker. Raises KafkaError."""
@@ -85,17 +88,29 @@ class RemoteBrokers:
         if node is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "its address is not known")
         address = Address(node.host, node.port)
-        rows = await self._client.inspection.ask(
-            address, question, argument, broker=broker, timeout_ms=ASK_MS
-        )
-        if question != STATE:
-            return dict(loads(rows[0]))
-        state = state_of(rows)
+        try:
+            rows = await self._client.inspection.ask(
+                address, question, argument, broker=broker, timeout_ms=ASK_MS
+            )
+        except KafkaError as error:
+            if question != STATE or not (reason := refusal(error)):
+                raise
+            self._refusals[broker] = reason
+            state = await state_for_clients(self._client, broker)
+        else:
+            if question != STATE:
+                return dict(loads(rows[0]))
+            self._refusals.pop(broker, None)
+            state = state_of(rows)
         self._replicas.update(id_ for row in state["replicas"] for id_ in row["replicas"])
         return state
 
     async def sights(self, answers: Known) -> Sights:
-        """Return what the brokers tell of themselves."""
+        """Return what the brokers tell of themselves. Raises KafkaError if none tells anything."""
+        answers = {id_: one for id_, one in answers.items() if id_ not in self._refusals}
+        if self._refusals and all(isinstance(one, Exception) for one in answers.values()):
+            reason = next(iter(self._refusals.values()))
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, reason)
         cluster = RemoteCluster(self._client, (), self._access.servers)
         cluster.nodes = {id_: node for id_, node in self._nodes.items() if id_ in self._alive}
         return cluster.sights_from(answers)

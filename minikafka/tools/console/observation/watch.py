@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from minikafka.base.errors import KafkaError, MinikafkaError
+from minikafka.base.model import NO_EPOCH
 from minikafka.base.ports import Clock
 from minikafka.broker.rpc.messages import STATE
 from minikafka.runtime.tasks import TaskRegistry
@@ -222,9 +223,10 @@ class ClusterWatch:
         if not known:
             return {"controller": None}
         answer = next(iter(known.values()))
+        epoch = max(one["controller_epoch"] for one in known.values())
         return {
             "controller": active_controller(known),
-            "controller_epoch": max(one["controller_epoch"] for one in known.values()),
+            "controller_epoch": None if epoch == NO_EPOCH else epoch,
             "mode": coordination_of(answer),
         }
 
@@ -262,7 +264,8 @@ class ClusterWatch:
             try:
                 seen = await self.observed.sights(self._known())
             except (MinikafkaError, OSError) as error:
-                self._set_unseen("the condition of the cluster", str(error))
+                reason = error.detail if isinstance(error, KafkaError) else str(error)
+                self._set_unseen("the condition of the cluster", reason)
             else:
                 self._set_unseen("the condition of the cluster", "")
                 self._set_problems(seen)

@@ -13,6 +13,17 @@ from minikafka.broker.ledger.record import STATE_CHANGE
 from minikafka.broker.rpc.messages import EXPLAIN
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import unknown
+from minikafka.tools.console.observation.grid import (
+    EPOCH,
+    HIGH_WATERMARK,
+    ISR,
+    LEADER,
+    LOG_END,
+    LOG_START,
+    OFFLINE,
+    REPLICAS,
+    Row,
+)
 from minikafka.tools.console.observation.members import RUNNING
 from minikafka.tools.explain.evidence import ReplicaFiles
 from minikafka.tools.explain.finding import Finding
@@ -48,7 +59,10 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
         default=None,
     )
     newest = max(reports.values(), key=lambda one: one["leader_epoch"], default=None)
-    ids = newest["replicas"] if newest else row[2] if row else []
+    if newest is None and row is not None:  # no broker tells more than its metadata
+        reports = _seen_by_clients(row)
+        leader, newest = row[LEADER], next(iter(reports.values()), None)
+    ids = newest["replicas"] if newest else []
     return {
         "topic": tp.topic,
         "partition": tp.partition,
@@ -62,6 +76,22 @@ async def show_partition(console: Console, asked: Asked) -> dict[str, Any]:
         **history,
         "to_ms": console.clock.wall_ms(),
         "unseen": [*unseen, *_unseen(console, ids)],
+    }
+
+
+def _seen_by_clients(row: Row) -> dict[int, Mapping[str, Any]]:
+    """Return reports about the replicas that have only what a row of the grid says; the leader's has its offsets."""
+    common = {"leader_epoch": row[EPOCH], "replicas": row[REPLICAS], "isr": row[ISR]}
+    offsets = {
+        "log_start_offset": row[LOG_START],
+        "log_end_offset": row[LOG_END],
+        "high_watermark": row[HIGH_WATERMARK],
+    }
+    return {
+        id_: {**common, "role": "leader", **offsets}
+        if id_ == row[LEADER]
+        else {**common, "role": "offline" if id_ in row[OFFLINE] else "follower"}
+        for id_ in row[REPLICAS]
     }
 
 
@@ -146,14 +176,14 @@ def _replica(
         "epochs": known.get("epochs", []),
         "open_transactions": known.get("open_transactions", []),
     }
-    if own is None and files is not None:
+    if found["log_end"] is None and files is not None:
         found["high_watermark"], found["log_end"] = files.high_watermark, files.log_end_offset
     for follower in (leader or {}).get("followers", ()):
         if follower["broker"] == broker:
             end = follower["log_end_offset"]
             is_behind = end is None or end < (leader or {})["log_end_offset"]
             found["lag_ms"] = follower["last_caught_up_ms"] if is_behind else 0
-            if own is None and files is None:
+            if found["log_end"] is None:
                 found["log_end"] = end
     return found
 

@@ -28,7 +28,7 @@ _DOCS: Final = {name: row.doc for name, row in table(TopicConfig).items()}
 
 
 async def list_topics(console: Console, asked: Asked) -> list[dict[str, Any]]:
-    """Return all topics, sorted by name. Ids and settings are None while no broker tells them."""
+    """Return all topics, sorted by name. Ids, sizes and settings are None while no broker tells them."""
     await console.watch.ready()
     grid = console.watch.grid
     found: dict[str, dict[str, Any]] = {}
@@ -37,7 +37,8 @@ async def list_topics(console: Console, asked: Asked) -> list[dict[str, Any]]:
         one = found.setdefault(topic, _topic(topic))
         one["partitions"] += 1
         one["replication_factor"] = max(one["replication_factor"], len(row[REPLICAS]))
-        one["bytes"] += grid.sizes.get(name, 0)
+        if name in grid.sizes:
+            one["bytes"] = (one["bytes"] or 0) + grid.sizes[name]
     ids, settings = await asyncio.gather(_ids(console), _settings(console, found))
     for name, one in found.items():
         one["id"] = ids.get(name)
@@ -55,7 +56,7 @@ def _topic(name: str) -> dict[str, Any]:
         "partitions": 0,
         "replication_factor": 0,
         "internal": is_internal(name),
-        "bytes": 0,
+        "bytes": None,
         "configs": None,
     }
 
