@@ -6,7 +6,7 @@
 The seed determines the faults of a run, and is printed first. A fault ends before the next fault begins, so at
 most one broker is down or paused at a time, and the load continues. With --keep, the brokers' logs and the
 producer's history are kept in DIR, for `minikafka pipeline check`. With --transactions, jobs copy a topic exactly once
-under more kinds of faults (`chaos_transactions.py`), and DIR is for `scripts/isolation`. With --secure, clients log in
+under more kinds of faults (`chaos_transactions.py`), and DIR is for `minikafka verdict`. With --secure, clients log in
 through TLS, and certificates, passwords and ACLs change meanwhile (`chaos_security.py`).
 """
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from copy_check import STALLED_SECONDS, Records, Topics, differences
 from copy_processes import CopyProcess, running
 from display import Display, Step
-from isolation_job import events_of
 from load import create_topic
 from threads import in_thread
 from transaction_faults import Faults
@@ -30,6 +29,7 @@ from minikafka.checks.isolation.operations import OFFSETS_TOPIC
 from minikafka.checks.isolation.verdict import Verdict, check
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.verdict.directories import read_logs
+from minikafka.tools.verdict.files import events_of
 
 INPUT, OUTPUT, GROUP = "transactions-in", "transactions-out", "copy"
 OFFSETS_PARTITIONS = 5

@@ -246,6 +246,6 @@ def _read_all(
 
 
 def write_history(path: Path, events: Iterable[Event]) -> None:
-    """Write the history of a client, for `minikafka pipeline check` and `scripts/isolation`."""
+    """Write the history of a client, for `minikafka pipeline check` and `minikafka verdict`."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(map(line_of, events))

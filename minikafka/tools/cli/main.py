@@ -84,6 +84,8 @@ _COMMANDS: Final = {
     "consume": Entry("records.consume", "Print the records of a topic, alone or in a group."),
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
     "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
+    "verdict": Entry("verdict.verdict", "Say what clients suffered, from their histories."),
+    "run": Entry("verdict.run", "Run a command with a temporary cluster, and judge its clients."),
     "plan": Entry("plan", "Show what the controller would do, without doing it."),
     "pipeline": Entry("pipeline", "Run Spark jobs over topics."),
 }

@@ -24,6 +24,8 @@ _WALL_MIN: Final = 1e9
 class VerdictError(MinikafkaError):
     """The verdict could not be made; the text is one sentence that says why."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True, slots=True)
 class ClientFinding:

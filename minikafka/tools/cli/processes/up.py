@@ -79,6 +79,12 @@ def _check_zookeeper(
     is_flag=True,
     help="Let `minikafka faults` harm disks and connections, until `minikafka down`.",
 )
+@click.option(
+    "--wait",
+    is_flag=True,
+    expose_value=False,
+    help="Return when every broker serves clients. This is the default; the option is for scripts that say so.",
+)
 @json_option
 def up(
     config: str | None,
