@@ -2,7 +2,8 @@
 
 import { ApiError, askFor, events, get, hasToken, sentence } from "./lib/api.js";
 import { announce, el, fill, hashOf, set, withCode, write } from "./lib/dom.js";
-import { clock, listed } from "./lib/format.js";
+import { eventOf } from "./lib/feed.js";
+import { clock } from "./lib/format.js";
 import { startKeys } from "./lib/keys.js";
 import { Model } from "./lib/model.js";
 import { split } from "./lib/rows.js";
@@ -17,8 +18,6 @@ import { TopicsView } from "./views/topics.js";
 import { TransactionsView } from "./views/transactions.js";
 
 const VIEWS = [["cluster", "Cluster"], ["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"]];
-const FEED_KINDS = new Set(["event", "election", "isr", "broker", "group", "lost", "state-change"]);
-const QUIET_EVENTS = new Set(["RebalanceDue", "IsrChanged"]);
 const RETRY_MS = 2000;
 
 const byId = (id) => document.getElementById(id);
@@ -87,7 +86,7 @@ function connect(parameters = {}) {
 function receiveSnapshot(cluster) {
   model.unseen = new Map((cluster.unseen ?? []).map(({ what, reason }) => [what, { reason, since: Date.now() }]));
   const isFirst = model.cluster === null;
-  if (cluster.live === false) model.events = [];
+  if (cluster.live === false) model.forgetEvents();
   model.reset(cluster);
   if (isFirst) {
     route();
@@ -96,17 +95,8 @@ function receiveSnapshot(cluster) {
 }
 
 function receiveLine(line, id) {
-  if (FEED_KINDS.has(line.kind) && !QUIET_EVENTS.has(line.event)) {
-    model.addEvent({ key: id || `${line.broker}#${line.n}`, time: line.time, text: feedText(line) });
-  }
-}
-
-function feedText(line) {
-  const text = (line.text ?? "").replaceAll(" -> ", " → ");
-  if (line.kind === "isr") return `${line.topic}-${line.partition}: ISR ${listed(line.before)} → ${listed(line.isr)}${line.outcome === "ok" ? "" : ` (${line.outcome})`}`;
-  if (line.kind === "broker") return `broker ${line.broker}: ${text}`;
-  const names = line.partitions ?? [];
-  return names.length ? `${names.slice(0, 2).join(", ")}${names.length > 2 ? " …" : ""}: ${text}` : text;
+  const event = eventOf(line, id);
+  if (event) model.addEvent(event);
 }
 
 async function disconnected(parameters) {

@@ -1,8 +1,10 @@
 // The state of the cluster, as far as the server has sent it. Everything that grows has a limit.
 
+import { isJoined } from "./feed.js";
 import { LOG_END, split } from "./rows.js";
 
 const EVENTS_MAX = 200;
+const KEYS_MAX = 2000;
 const SECONDS_MAX = 120;
 const FLASH_MS = 1500;
 
@@ -14,6 +16,7 @@ export class Model extends EventTarget {
   unseen = new Map();
   problems = [];
   events = [];
+  keys = new Set();
   seconds = [];
   rates = new Map();
   flashes = new Map();
@@ -84,10 +87,17 @@ export class Model extends EventTarget {
   }
 
   addEvent(event) {
-    if (this.events.some(({ key }) => key === event.key)) return;  // sent again after a new connection
-    this.events.push(event);
+    if (this.keys.has(event.key)) return;  // sent again after a new connection
+    this.keys.add(event.key);
+    if (this.keys.size > KEYS_MAX) this.keys.delete(this.keys.values().next().value);
+    if (!isJoined(this.events.at(-1), event)) this.events.push(event);
     if (this.events.length > EVENTS_MAX) this.events.splice(0, this.events.length - EVENTS_MAX);
     this.changed();
+  }
+
+  forgetEvents() {
+    this.events = [];
+    this.keys.clear();
   }
 
   setUnseen(what, reason) {

@@ -136,7 +136,7 @@ export class ClusterView {
   drawFeed() {
     const events = this.model.events.slice(-EVENTS_SHOWN).reverse();
     keyed(this.feed, events, (event) => event.key, (event) => el("li", {},
-      el("time", {}, clock(event.time, false)), el("span", {}, event.text)));
+      el("time", {}, clock(event.time, false)), el("span", {}, event.text)), (node, event) => write(node.lastChild, event.text));
     if (!events.length) fill(this.feed, el("li", { class: "empty" }, "The ledgers have no events yet."));
   }
 

@@ -35,7 +35,7 @@ export class Timeline {
       el("div", { class: "bar" }, el("h2", {}, "Timeline"), this.when, el("span", { class: "grow" }),
         el("button", { type: "button", onclick: () => this.step(-1) }, "◀ Event before"),
         el("button", { type: "button", onclick: () => this.step(1) }, "Event after ▶"), this.live),
-      this.lanes, el("div", { class: "slider" }, el("span", { class: "muted" }, "Quiet times are short"), this.slider), this.list);
+      this.lanes, el("div", { class: "slider" }, el("span", { class: "muted", title: "Quiet times are short" }, "Not to scale"), this.slider), this.list);
   }
 
   /** Show the chains of the ledger and the leaderships (`states`), oldest first, between two times. */
@@ -115,7 +115,7 @@ export class Timeline {
     const node = el("li", {});
     node.time_ = el("button", { type: "button", class: "time mono", onclick: () => this.go(chain.time) }, clock(chain.time));
     const lines = chain.lines ?? [];
-    const details = el("details", {}, el("summary", {}, textOf(chain)));
+    const details = el("details", { class: chain.summary ? "" : "muted" }, el("summary", {}, textOf(chain)));
     details.addEventListener("toggle", () => {
       if (details.open && details.children.length === 1) details.append(linesOf(lines));
     });
