@@ -72,9 +72,10 @@ function numbers(replica) {
   const pair = (name, value) => el("span", {}, el("span", { class: "muted" }, `${name} `), value);
   const behind = replica.log_end - (replica.high_watermark ?? replica.log_end);
   return el("p", { class: "bar-numbers" },
-    pair("start", number(replica.log_start)), pair("high watermark", number(replica.high_watermark)),
+    Number.isFinite(replica.log_start) && pair("start", number(replica.log_start)), pair("high watermark", number(replica.high_watermark)),
     pair("log end", number(replica.log_end)), behind > 0 && pair("uncommitted", number(behind)),
     Number.isFinite(replica.last_stable) && replica.last_stable < replica.high_watermark && pair("last stable", number(replica.last_stable)),
+    !replica.is_old && replica.state !== "running" && pair("read from", "its files"),
     replica.is_old && pair("as seen at", clock(replica.seen_ms, false)),
     replica.lag_ms > 0 && pair("caught up", `${duration(replica.lag_ms)} ago`));
 }

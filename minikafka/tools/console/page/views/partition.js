@@ -61,7 +61,7 @@ export class PartitionView {
       el("div", { class: "bar" }, el("h2", {}, "Logs of the replicas"), el("span", { class: "grow" }),
         el("div", { class: "segmented", role: "group", "aria-label": "Offsets shown" }, choice("Whole log", false), choice("End of the log", true))),
       this.note, this.bars,
-      el("p", { class: "key muted" }, "Solid: committed. Hatched: not yet on all replicas of the ISR. Red line: the leader's high watermark. eN: first offset of epoch N."));
+      el("p", { class: "key muted" }, "Solid: committed. Hatched: not yet on all replicas of the ISR. Vertical line: the leader's high watermark. eN: first offset of epoch N."));
   }
 
   zoom(button, isTail) {

@@ -91,6 +91,7 @@ export class Records {
   async load() {
     write(this.status, "Searching …");
     this.searched = 0;
+    this.found = 0;
     this.records = [];
     this.search = (this.search ?? 0) + 1;
     const { search } = this;
@@ -108,11 +109,11 @@ export class Records {
 
   /** Search on where the last search ended, in each partition. */
   async searchOn() {
-    const places = Object.entries(this.next);
+    const places = Object.entries(this.next).map(([partition, offset]) => `${partition}:${offset}`);
     write(this.status, "Searching …");
     this.next = {};
     try {
-      for (const answer of await Promise.all(places.map(([partition, from]) => this.ask(partition, from)))) this.receive(answer);
+      this.receive(await this.ask(this.partition.value, places.join(",")));
     } catch (error) {
       fill(this.status, problemOf(error));
     }
@@ -122,7 +123,9 @@ export class Records {
     this.records = [...this.records, ...records].slice(-SHOWN_MAX);
     this.searched += searched ?? 0;
     this.next = { ...this.next, ...next };
-    const found = this.records.length ? `${count(this.records.length, "record")} found` : "No record found";
+    this.found += records.length;
+    const shown = this.found > SHOWN_MAX ? `, the last ${SHOWN_MAX} shown` : "";
+    const found = this.found ? `${count(this.found, "record")} found${shown}` : "No record found";
     const isMore = Object.keys(this.next).length > 0 && this.from.value !== "end";
     fill(this.status, `${found}; ${number(this.searched)} searched. `,
       isMore && el("button", { type: "button", onclick: () => this.searchOn() }, "Search on"),
