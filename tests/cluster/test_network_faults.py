@@ -214,12 +214,16 @@ async def test_death_of_the_proxy_is_told_by_the_next_verb_and_mended_by_a_start
 ) -> None:
     name = await topic(client, cluster, "proxy")
     process = cluster.record.proxy.process
+    delay = await cluster.delay(2, 3, 1)
 
     os.kill(process.pid, signal.SIGKILL)
     await wait_until_gone(process, SystemClock(), 10_000)
     with pytest.raises(ClusterError, match=f"process {process.pid}, has ended"):
         await cluster.cut(1, 2)
     await cluster.start()
+    other = await cluster.delay(2, 3, 1)
+    await delay.heal()  # it ended with its proxy: the new one has another fault of this number
+    assert [fault.name for fault in await cluster.network_faults()] == [other.name]
     await client.produce(name, [Record(value=b"again")])
 
     assert await values(client, name) == [b"first", b"again"]

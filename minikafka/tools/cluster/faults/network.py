@@ -10,7 +10,7 @@ from minikafka.tools.cluster.directory import ClusterError
 from minikafka.tools.cluster.faults.fault import Fault, Hits
 from minikafka.tools.cluster.observation.observed import WAIT_MS, ObservedCluster
 from minikafka.tools.cluster.processes import ProcessId
-from minikafka.tools.cluster.proxy.calls import CALL_SECONDS, call
+from minikafka.tools.cluster.proxy.calls import CALL_SECONDS, NoProxy, call
 from minikafka.tools.cluster.proxy.rules import (
     ALL,
     BOTH,
@@ -71,8 +71,9 @@ class NetworkFaults(ObservedCluster):
 
     async def network_faults(self) -> list[Fault]:
         """Return the faults of the network that are in effect, with what they have hit."""
-        found = await self._call("list", {})
-        return [self._fault(row["name"], row["key"], row["hits"]) for row in found]
+        process = self._proxy()
+        found = await call(process, "list", {})
+        return [_fault(process, row["name"], row["key"], row["hits"]) for row in found]
 
     async def after(
         self,
@@ -105,7 +106,7 @@ class NetworkFaults(ObservedCluster):
         if found["passed"] < n:
             passed = f"{found['passed']} of {n} {api} requests were sent"
             raise ClusterError(f"only {passed} within {timeout_ms / 1000:g} s")
-        return self._fault(name, found["key"], {"requests": n})
+        return _fault(process, name, found["key"], {"requests": n})
 
     async def open_ports(self) -> None:
         """Open the ports of the proxy behind which a process listens. The proxy does so at regular times anyway."""
@@ -129,8 +130,9 @@ class NetworkFaults(ObservedCluster):
 
     async def _cause(self, rule: FaultRule) -> Fault:
         self._check(rule)
-        key = await self._call("cause", {"rule": rule})
-        return self._fault(str(rule), key, await self._call("count", {"key": key}))
+        process = self._proxy()
+        key = await call(process, "cause", {"rule": rule})
+        return _fault(process, str(rule), key, await call(process, "count", {"key": key}))
 
     def _check(self, rule: FaultRule) -> None:
         self._proxy()
@@ -138,17 +140,6 @@ class NetworkFaults(ObservedCluster):
         ids = [broker.id for broker in record.brokers]
         if problem := problem_of(rule, ids, has_zookeeper=record.runs_zookeeper):
             raise ClusterError(problem)
-
-    def _fault(self, name: str, key: int, hits: Hits) -> Fault:
-        async def count() -> Hits:
-            found: Hits = await self._call("count", {"key": key})
-            return found
-
-        async def heal() -> Hits:
-            await self._call("heal", {"keys": [key]})
-            return await count()
-
-        return Fault(name, count=count, heal=heal, hits=hits)
 
     async def _call(self, verb: str, arguments: dict[str, Any]) -> Any:
         return await call(self._proxy(), verb, arguments)
@@ -160,6 +151,24 @@ class NetworkFaults(ObservedCluster):
         if proxy is None or proxy.process is None:
             raise ClusterError("the proxy of faults is not running", "minikafka up starts it")
         return proxy.process
+
+
+def _fault(process: ProcessId, name: str, key: int, hits: Hits) -> Fault:
+    """Return a fault in a proxy. It ends with the process, if that ends first."""
+
+    async def count() -> Hits:
+        found: Hits = await call(process, "count", {"key": key})
+        return found
+
+    async def heal() -> Hits:
+        try:
+            await call(process, "heal", {"keys": [key]})
+            return await count()
+        except NoProxy:
+            return fault.hits
+
+    fault = Fault(name, count=count, heal=heal, hits=hits)
+    return fault
 
 
 def _api_key(name: str) -> int:
