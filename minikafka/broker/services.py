@@ -49,7 +49,9 @@ class Reports(Protocol):
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what an operation would cause (see `Diagnostics.plan`). Raises KafkaError."""
 
-    def ledger_page(self, position: str, wanted: Wanted) -> Generator[None, None, Page]:
+    def ledger_page(
+        self, position: str, wanted: Wanted, *, follows: bool = False
+    ) -> Generator[None, None, Page]:
         """Return a page of the ledger (see `read_page`), in steps. Raises ValueError and StorageFailed."""
 
 

@@ -6,7 +6,8 @@ InspectBroker 27755, version 0.
   `partition`), `explain_group` (`group`), `plan` (the operation), and `ledger` (`topic` or `group`: only the lines that
   concern it).
 - The ledger comes in pages of about 256 KiB. The request for the next page has `next_position` of the response as its
-  `position`; after the last page this is empty. A page without rows may have a next one.
+  `position`; after the last page this is empty. A page without rows may have a next one. With `follows` in the
+  argument, the first page begins 64 KiB before the end, and the last one has a `next_position` for later lines.
 - The right Describe on the cluster is needed, and enough for all topics and groups.
 - An unknown question, or a wrong argument, gets INVALID_REQUEST.
 """
@@ -46,7 +47,8 @@ def inspect_broker(
         if request.question == PLAN:
             return _plan(services, argument)
         if request.question == LEDGER:
-            return _page(services, request.position, _wanted(argument))
+            follows = argument.get("follows") is True
+            return _page(services, request.position, _wanted(argument), follows)
         rows = _QUESTIONS.get(request.question)
         if rows is None:
             known = ", ".join([*_QUESTIONS, PLAN, LEDGER])
@@ -92,9 +94,9 @@ def _wanted(argument: Argument) -> Wanted:
     return about_topic(topic) if group is None else about_group(group)
 
 
-def _page(services: Services, position: str, wanted: Wanted) -> Steps:
+def _page(services: Services, position: str, wanted: Wanted, follows: bool) -> Steps:
     try:
-        page = yield from services.reports.ledger_page(position, wanted)
+        page = yield from services.reports.ledger_page(position, wanted, follows=follows)
     except ValueError as error:
         return (yield from _failing(services, ErrorCode.INVALID_REQUEST, str(error)))
     except StorageFailed as failure:

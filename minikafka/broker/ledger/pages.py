@@ -17,6 +17,8 @@ from minikafka.broker.ledger.writer import file_name, number_of
 
 PAGE_BYTES: Final = 256 * 1024
 SCANNED_BYTES: Final = 8 * 1024 * 1024
+TAIL_BYTES: Final = 64 * 1024
+"""Bytes before the end of the ledger at which a reader begins that follows it."""
 STEP_BYTES: Final = 64 * 1024
 """Number of bytes that one step reads and searches, which takes less than 1 ms."""
 _LINE_MAX: Final = 2 * 1024 * 1024
@@ -35,16 +37,20 @@ class Page(NamedTuple):
 
 
 def read_page(
-    storage: Storage, directory: str, position: str, is_wanted: Wanted
+    storage: Storage, directory: str, position: str, is_wanted: Wanted, *, follows: bool = False
 ) -> Generator[None, None, Page]:
     """Return the wanted lines from a position on, as a generator that yields between steps. "" is the beginning.
 
+    `follows`: the reader wants later lines. Then "" is TAIL_BYTES before the end, and the last page has a position too.
     A file that was removed in the meantime is skipped. Raises ValueError for a position that is none, and
     StorageFailed.
     """
     number, offset = _parsed(position)
+    if follows and not position:
+        number, offset = _near_end(storage, directory)
     lines: list[bytes] = []
     size = scanned = 0
+    last = position
     for current in _files_from(storage, directory, number):
         offset = offset if current == number else 0
         try:
@@ -63,7 +69,20 @@ def read_page(
                 if size >= PAGE_BYTES or scanned >= SCANNED_BYTES:
                     return Page(lines, f"{current}:{offset}")
                 yield
-    return Page(lines, "")
+        last = f"{current}:{offset}"
+    return Page(lines, last if follows else "")
+
+
+def _near_end(storage: Storage, directory: str) -> tuple[int, int]:
+    """Return the newest file, and the offset of a line in it that is at most TAIL_BYTES before its end."""
+    number = max(_files_from(storage, directory, 0), default=0)
+    if not number:
+        return 0, 0
+    with closing(storage.open(f"{directory}/{file_name(number)}")) as file:
+        offset = file.size() - TAIL_BYTES
+        if offset <= 0:
+            return number, 0
+        return number, offset + file.pread(_LINE_MAX, offset).find(b"\n") + 1
 
 
 def _parsed(position: str) -> tuple[int, int]:

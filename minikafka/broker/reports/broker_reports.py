@@ -88,10 +88,13 @@ class BrokerReports:
         """Return what an operation would cause, as lines for `minikafka plan`. Raises KafkaError."""
         return await self.capabilities.diagnostics.plan(question)
 
-    def ledger_page(self, position: str, wanted: Wanted) -> Generator[None, None, Page]:
+    def ledger_page(
+        self, position: str, wanted: Wanted, *, follows: bool = False
+    ) -> Generator[None, None, Page]:
         """Return a page of the ledger of this broker for `minikafka trace` and `why`, in steps."""
         self.ledger.flush()
-        return read_page(self.ledger.storage, self.ledger.directory, position, wanted)
+        ledger = self.ledger
+        return read_page(ledger.storage, ledger.directory, position, wanted, follows=follows)
 
     def explain_group(self, group: str) -> dict[str, Any]:
         """Return what this broker knows about a consumer group for `minikafka why --group`."""

@@ -54,30 +54,43 @@ class Inspection:
         connection. Raises KafkaError: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION for a broker that does
         not know the request, or the broker's own error; and NotAdmitted.
         """
+        rows: list[bytes] = []
+        position = ""
+        while True:
+            found, position = await self.page(
+                address, question, argument, position, broker=broker, timeout_ms=timeout_ms
+            )
+            rows += found
+            if not position:
+                return rows
+
+    async def page(
+        self,
+        address: Address,
+        question: str,
+        argument: Mapping[str, Any],
+        position: str,
+        *,
+        broker: int,
+        timeout_ms: int,
+    ) -> tuple[list[bytes], str]:
+        """Return the rows of one page, and the position of the next one, "" after the last. Raises as `ask` does."""
+        body = request(
+            versions.INSPECT_BROKER,
+            question=question,
+            argument=dumps(argument),
+            position=position,
+        )
         try:
             await self._check_known(address, timeout_ms)
-            rows: list[bytes] = []
-            position = ""
-            while True:
-                body = request(
-                    versions.INSPECT_BROKER,
-                    question=question,
-                    argument=dumps(argument),
-                    position=position,
-                )
-                answer = await self._network.call(
-                    address, versions.INSPECT_BROKER, timeout_ms, body
-                )
-                rows += _rows(answer, broker)
-                position = answer.next_position
-                if not position:
-                    return rows
+            answer = await self._network.call(address, versions.INSPECT_BROKER, timeout_ms, body)
         except TimeoutError as error:
             text = f"no answer within {timeout_ms / 1000:g} s"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from error
         except OSError as error:
             text = error.strerror or str(error)
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, text) from error
+        return [*_rows(answer, broker)], answer.next_position
 
     async def api_versions(
         self, address: Address, timeout_ms: int = ANSWER_MS

@@ -5,6 +5,7 @@ A broker that no broker lists as alive is UNREACHABLE: whether it is down cannot
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from json import loads
@@ -13,6 +14,7 @@ from typing import Any, Final
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import Node
 from minikafka.base.ports import Clock
+from minikafka.broker.ledger.reader import merged, parsed_lines
 from minikafka.broker.rpc.messages import STATE
 from minikafka.client import Client
 from minikafka.client.login import Connector
@@ -29,8 +31,10 @@ from minikafka.tools.console.observation.members import (
     CommandOptions,
 )
 from minikafka.tools.explain.gather import Sources
-from minikafka.tools.explain.remote import RemoteSources
+from minikafka.tools.explain.remote import LEDGER, RemoteSources
 
+_LEDGER_MS: Final = 1_000
+"""Time for a broker to send a page of its ledger."""
 _NODES_MS: Final = 1_000
 """Time for which the list of live brokers is used before it is read again."""
 
@@ -62,6 +66,8 @@ class RemoteBrokers:
         self._read_ms = -_NODES_MS
         self._replicas: set[int] = set()
         """The ids of all brokers that have replicas."""
+        self._positions: dict[int, str] = {}
+        """By broker: where the next lines of its ledger begin."""
         self._refusals: dict[int, str] = {}
         """By broker that answers only the questions of ordinary clients: why."""
 
@@ -126,8 +132,25 @@ class RemoteBrokers:
             yield RemoteSources(cluster, access.connector, self._clock, self.options.where)
 
     async def ledger_lines(self) -> list[dict[str, Any]]:
-        """Return []: brokers send their ledgers only from the beginning, which is too much to follow."""
-        return []
+        """Ask the brokers that are alive for new lines; leave out those that do not answer, or refuse it."""
+        ids = [id_ for id_ in sorted(self._alive) if id_ not in self._refusals]
+        return merged(await asyncio.gather(*map(self._ledger_lines, ids)))
+
+    async def _ledger_lines(self, broker: int) -> list[dict[str, Any]]:
+        node = self._nodes[broker]
+        try:
+            rows, following = await self._client.inspection.page(
+                Address(node.host, node.port),
+                LEDGER,
+                {"follows": True},
+                self._positions.get(broker, ""),
+                broker=broker,
+                timeout_ms=_LEDGER_MS,
+            )
+        except KafkaError:
+            return []
+        self._positions[broker] = following
+        return [*parsed_lines(rows)]
 
     async def close(self) -> None:
         await self._client.close()

@@ -295,13 +295,15 @@ class ClusterWatch:
 
     async def _follow_ledger(self) -> None:
         while True:
+            began = self.clock.now()
             with suppress(MinikafkaError, OSError):
-                for line in await self.observed.ledger_lines():
+                lines = await self.observed.ledger_lines()
+                for line in lines if self.ledger_end else lines[-LEDGER_FIRST:]:
                     self.ledger.append(as_record(line))
                     self.ledger_end += 1
                     for viewer in self.viewers:
                         viewer.changed.set()
-            await self.clock.sleep(FRAME_MS)
+            await self.clock.sleep(max(FRAME_MS, 10 * (self.clock.now() - began)))
 
 
 def _zookeeper_state(process: ProcessSight | None, failure: str) -> tuple[str, str]:

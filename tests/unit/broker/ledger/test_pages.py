@@ -79,3 +79,29 @@ def test_file_that_was_removed_between_two_pages_is_skipped(tmp_path: Path) -> N
 def test_position_that_no_page_has_named_is_refused(tmp_path: Path, position: str) -> None:
     with pytest.raises(ValueError, match="is no position of a ledger"):
         page(tmp_path, position)
+
+
+def test_reader_that_follows_begins_near_the_end_and_gets_each_later_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "TAIL_BYTES", 20)
+
+    def follow(position: str) -> Page:
+        steps = read_page(DiskStorage(), str(tmp_path), position, lambda _: True, follows=True)
+        return finished(steps)
+
+    assert follow("") == Page([], "")
+    lines = [b"line %03d" % number for number in range(30)]
+    write(tmp_path, 1, b"old")
+    write(tmp_path, 2, *lines[:20])
+    found = follow("")
+    assert found.lines == lines[18:20]
+    assert follow(found.following) == Page([], found.following)
+    write(tmp_path, 2, *lines[:22], end=b"half of a li")
+    again = follow(found.following)
+    assert again.lines == lines[20:22]
+    write(tmp_path, 2, *lines[:23])
+    write(tmp_path, 3, *lines[23:25])
+    assert follow(again.following).lines == lines[22:25]
+    (tmp_path / file_name(2)).unlink()
+    assert follow(again.following).lines == lines[23:25]

@@ -13,7 +13,12 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cluster.observation.access import BrokerAccess
 from minikafka.tools.cluster.observation.sights import Known, Sights, ZooKeeperSight
 from minikafka.tools.console.observation import watch as watching
-from minikafka.tools.console.observation.frames import frame, seen_and_unseen, snapshot
+from minikafka.tools.console.observation.frames import (
+    frame,
+    ledger_records,
+    seen_and_unseen,
+    snapshot,
+)
 from minikafka.tools.console.observation.members import (
     DOWN,
     RUNNING,
@@ -61,6 +66,7 @@ class Brokers:
         self.hanging: set[int] = set()
         self.asked = 0
         self.is_gone = False
+        self.lines: list[dict[str, Any]] = []
 
     async def members(self) -> Sequence[BrokerMember]:
         if self.is_gone:
@@ -86,7 +92,8 @@ class Brokers:
         yield None
 
     async def ledger_lines(self) -> list[dict[str, Any]]:
-        return []
+        lines, self.lines = self.lines, []
+        return lines
 
     async def close(self) -> None: ...
 
@@ -185,6 +192,29 @@ async def test_part_that_does_not_answer_is_unseen_until_it_answers(
         brokers.states[2] = RUNNING
         await until(viewer, lambda: viewer.unseen)
         assert seen_and_unseen(watch, viewer) == [("seen", {"what": "broker 2"})]
+
+
+def ledger(*numbers: int) -> list[dict[str, Any]]:
+    fields = {"kind": "broker", "cause": "", "fact": "started", "broker": 1}
+    return [{"time": number, "n": number, **fields} for number in numbers]
+
+
+async def test_viewer_gets_the_last_lines_of_the_ledger_and_then_each_new_one_once(
+    brokers: Brokers, watch: ClusterWatch, viewer: Viewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LEDGER_FIRST", 2)
+    brokers.lines = ledger(1, 2, 3, 4)
+    await watch.ready()
+    await until(viewer, lambda: watch.ledger_end == 2)
+    found = ledger_records(watch, viewer)
+    assert [(number, record["n"]) for number, record in found] == [(0, 3), (1, 4)]
+    brokers.lines = ledger(5, 6, 7)
+    await until(viewer, lambda: watch.ledger_end == 5)
+    assert [record["n"] for _, record in ledger_records(watch, viewer)] == [5, 6, 7]
+    assert ledger_records(watch, viewer) == []
+    other = Viewer()
+    watch.add(other)
+    assert [record["n"] for _, record in ledger_records(watch, other)] == [6, 7]
 
 
 async def test_cluster_whose_files_are_gone_is_unseen(
