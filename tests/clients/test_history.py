@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, DeserializingConsumer, Producer, SerializingProducer
 from confluent_kafka.serialization import StringDeserializer, StringSerializer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from support.clusters.running_cluster import known_everywhere
 
 import minikafka
+from minikafka.checks.histories import Recorder, parse
+from minikafka.client import Client, NewTopic, Record
 from minikafka.testing.history import ClientHistory
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.verdict.cluster import cluster_in, verdict_on
 
 STUCK_SECONDS = 10
 
@@ -182,6 +188,114 @@ async def test_existing_producer_in_c_gets_a_stand_in_that_keeps_its_callback(
     await asyncio.to_thread(history.assert_ok, STUCK_SECONDS)
     assert [event.kind for event in history.events] == ["write", "write"]
     assert confluent_kafka.Producer is confluent_kafka.cimpl.Producer
+
+
+async def created(cluster: LocalCluster, topic: str) -> int:
+    """Create a topic with one partition, and return its leader."""
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic(topic, 1, 3))
+    await known_everywhere(cluster, topic)
+    return await cluster.leader_of(topic, 0)
+
+
+async def test_record_sent_without_acknowledgement_to_a_broker_that_is_killed_is_lost(
+    cluster: LocalCluster, history: ClientHistory
+) -> None:
+    leader = await created(cluster, "recorded-lost")
+    producer = Producer(confluent(cluster, acks=0))
+    producer.produce("recorded-lost", "before", partition=0)
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    async with Client(cluster.bootstrap) as client:
+        await client.fetch("recorded-lost", 0, 0, max_wait_ms=30_000)  # it has arrived
+    await cluster.pause(leader)
+    producer.produce("recorded-lost", "after", partition=0, key="k")
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    await cluster.kill(leader)
+    found = await asyncio.to_thread(history.verdict, STUCK_SECONDS)
+    (finding,) = found.findings
+    assert found.lost == [finding]
+    assert (finding.topic, finding.key, finding.value) == ("recorded-lost", "k", "after")
+    assert any("elected leader" in line for line in finding.ledger)
+
+
+async def test_retry_of_a_producer_that_is_not_idempotent_is_duplicated(
+    cluster: LocalCluster, history: ClientHistory
+) -> None:
+    leader = await created(cluster, "recorded-twice")
+    patience = {"request_timeout_ms": 300, "socket_timeout_ms": 1_000}
+    producer = Producer(confluent(cluster, **patience, enable_idempotence=False, retries=50))
+    producer.produce("recorded-twice", "first", partition=0)
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    await cluster.pause(leader)  # it has connections, and reads the request when it continues
+    producer.produce("recorded-twice", "again", partition=0)
+    await asyncio.to_thread(producer.flush, 2.5)
+    await cluster.resume(leader)
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    found = await asyncio.to_thread(history.verdict, STUCK_SECONDS)
+    assert {finding.value for finding in found.duplicated} == {"again"}
+    assert found.counts.keys() == {"duplicated"}
+
+
+async def test_consumer_that_commits_what_it_has_not_read_loses_it(
+    cluster: LocalCluster, history: ClientHistory
+) -> None:
+    await created(cluster, "recorded-skipped")
+    async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap) as producer:
+        for value in (b"a", b"b", b"c"):
+            await producer.send_and_wait("recorded-skipped", value)
+    conf = {"group_id": "recorded-skipped", "auto_offset_reset": "earliest"}
+    consumer = AIOKafkaConsumer("recorded-skipped", bootstrap_servers=cluster.bootstrap, **conf)
+    async with consumer:
+        record = await consumer.getone()
+        await consumer.commit({AioPartition(record.topic, record.partition): 2})
+    found = history.verdict(STUCK_SECONDS)
+    (finding,) = found.findings
+    assert found.lost == [finding]
+    assert (finding.offset, finding.value) == (1, "b")
+    assert (
+        finding.detail == "no member of group recorded-skipped received it, but the group went on"
+    )
+
+
+async def test_client_that_sends_its_second_record_first_reorders(cluster: LocalCluster) -> None:
+    await created(cluster, "recorded-reversed")
+    lines: list[str] = []
+    recorder = Recorder("reverser", None, lines.append, time.time)
+    first, second = recorder.write("recorded-reversed", b"1"), 0
+    recorder.returned(first)
+    async with Client(cluster.bootstrap) as client:
+        second = recorder.write("recorded-reversed", b"2")
+        for number, value in ((second, b"2"), (first, b"1")):
+            (made,) = await client.produce("recorded-reversed", [Record(value=value)])
+            recorder.ended(number, partition=made.partition, offset=made.offset)
+    found = verdict_on(list(parse(lines)), cluster_in(cluster.directory.path), STUCK_SECONDS)
+    (finding,) = found.findings
+    assert found.reordered == [finding]
+    assert (finding.offset, finding.value) == (0, "2")
+
+
+async def test_open_transaction_and_paused_consumer_are_stuck(
+    cluster: LocalCluster, history: ClientHistory
+) -> None:
+    await created(cluster, "recorded-still")
+    servers = cluster.bootstrap
+    producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="recorded-still")
+    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
+    async with producer, consumer:
+        async with producer.transaction():
+            await producer.send_and_wait("recorded-still", b"committed")
+        partition = AioPartition("recorded-still", 0)
+        consumer.assign([partition])
+        consumer.pause(partition)
+        assert await consumer.getmany(timeout_ms=300) == {}
+        await producer.begin_transaction()
+        await producer.send_and_wait("recorded-still", b"open")
+        assert history.verdict(STUCK_SECONDS).ok
+        found = history.verdict(0.2)
+        await producer.abort_transaction()
+    details = sorted(finding.detail.partition(" for ")[0] for finding in found.stuck)
+    assert details[0] == "consumer-1 has not read on"
+    await asyncio.to_thread(history.assert_ok, STUCK_SECONDS)
 
 
 def test_history_without_clients_has_no_verdict() -> None:

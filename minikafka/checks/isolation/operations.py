@@ -46,7 +46,8 @@ class Transaction:
         return self.client if self.number is None else f"{self.client}/{self.number}"
 
 
-class Write(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Write:
     """A record that a client sent. `offset`: -1 if the client does not know it."""
 
     number: int
