@@ -220,6 +220,7 @@ async def test_death_of_the_proxy_is_told_by_the_next_verb_and_mended_by_a_start
     await wait_until_gone(process, SystemClock(), 10_000)
     with pytest.raises(ClusterError, match=f"process {process.pid}, has ended"):
         await cluster.cut(1, 2)
+    assert not cluster.is_running()
     await cluster.start()
     other = await cluster.delay(2, 3, 1)
     await delay.heal()  # it ended with its proxy: the new one has another fault of this number

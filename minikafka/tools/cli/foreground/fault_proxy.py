@@ -6,6 +6,7 @@ import click
 import uvloop
 
 import minikafka.tools.cluster.proxy.server as server
+from minikafka.runtime.descriptors import raise_soft_limit
 from minikafka.runtime.spawning import die_with
 from minikafka.tools.cli.lazy import import_at_once
 
@@ -17,4 +18,5 @@ def fault_proxy(parent: int | None) -> None:
     import_at_once()
     if parent is not None:
         die_with(parent)
+    raise_soft_limit()  # each connection takes two descriptors
     uvloop.run(server.serve())

@@ -116,6 +116,9 @@ def causes_of(seen: Sights, where: str = "") -> list[Cause]:
         zookeeper is None or zookeeper.state == DOWN
     ):
         return [*_all_down(seen, commands)]
+    if seen.proxy_is_gone:
+        text = "the proxy of faults has ended: nobody reaches the ports of brokers and of ZooKeeper"
+        return [Cause("proxy-down", text, commands.up("starts it again"))]
     found = [*_zookeeper(seen, commands)]
     for broker in brokers:
         found += _directories(broker, commands)

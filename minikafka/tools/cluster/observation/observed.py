@@ -223,8 +223,11 @@ class ObservedCluster:
         record = self.directory.read()
         if record is None:
             return False
-        brokers = len(self._running.running_ids(record)) == len(record.brokers)
-        return brokers and (not record.runs_zookeeper or self.zookeeper_process() is not None)
+        if len(self._running.running_ids(record)) < len(record.brokers):
+            return False
+        if record.proxy is not None and self._running.proxy(record) is None:
+            return False
+        return not record.runs_zookeeper or self.zookeeper_process() is not None
 
     def _running_broker(self, broker_id: int) -> ProcessId:
         return self._running.broker_or_error(self.record, broker_id)

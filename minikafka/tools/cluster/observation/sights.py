@@ -125,7 +125,7 @@ class Sights:
     `is_attached`: the cluster belongs to a running program, not to commands. `retired`: brokers that a smaller cluster
     no longer includes. `coordination`: the mode of the cluster. `elected`: the broker that ZooKeeper names as the
     controller, read only if the brokers disagree; else None. `is_remote`: the cluster is elsewhere, so that only the
-    answers of its brokers were observed.
+    answers of its brokers were observed. `proxy_is_gone`: the proxy of a cluster with faults has ended.
     """
 
     zookeeper: ZooKeeperSight
@@ -135,6 +135,7 @@ class Sights:
     coordination: str = CONTROLLER
     elected: int | None = None
     is_remote: bool = False
+    proxy_is_gone: bool = False
     answers: Mapping[int, Mapping[str, Any]] = field(init=False)
     """The answers of the brokers to the call `state`, by broker id."""
 
@@ -198,7 +199,9 @@ async def look(
         )
     retired = tuple(broker.id for broker in record.retired)
     attached = running.is_attached(record)
-    seen = Sights(zookeeper, brokers, attached, retired, record.coordination)
+    is_gone = record.proxy is not None and running.proxy(record) is None
+    mode = record.coordination
+    seen = Sights(zookeeper, brokers, attached, retired, mode, proxy_is_gone=is_gone)
     if not is_disputed(seen.answers) or seen.zookeeper_is_away:
         return seen
     return replace(seen, elected=await _elected(directory, record, clock, rng))

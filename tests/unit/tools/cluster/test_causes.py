@@ -93,6 +93,16 @@ def test_healthy_cluster_has_no_cause(scene: Scene) -> None:
     assert scene.states() == ["up", "up", "up"]
 
 
+def test_end_of_the_proxy_of_faults_explains_the_silence_of_all_others(scene: Scene) -> None:
+    scene.zookeeper_is(RUNS, "connection refused")
+    scene.broker(1, answer=None, failure="connection refused")
+
+    [cause] = causes_of(replace(scene.sights, proxy_is_gone=True))
+
+    assert cause.name == "proxy-down"
+    assert cause.remedy == "`minikafka up` starts it again"
+
+
 def test_missing_controller_is_no_cause_in_the_mode_leaders(scene: Scene) -> None:
     scene.answers(is_controller=False)
     assert [cause.name for cause in scene.causes()] == ["no-controller"]
