@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.clusters.running_cluster import eventually
+from support.commands.commands import Ended, run
 
 from minikafka import ClusterError, LocalCluster
+from minikafka.tools.cluster.faults.script.run import FaultMissed
 from minikafka.tools.cluster.local import BlockingCluster
 
 KEYS = {
@@ -36,7 +39,7 @@ def cluster(shared: BlockingCluster) -> Iterator[BlockingCluster]:
     for broker in (1, 2, 3):
         if shared._cluster.process(broker) is not None:
             shared.resume(broker)
-        shared.heal_disk(broker)
+    shared.heal()
     asyncio.run(shared._cluster.start())
     shared.wait_until_in_sync()
 
@@ -51,7 +54,7 @@ def produce(cluster: BlockingCluster, topic: str, *values: bytes, timeout_ms: in
     """Return how many records were acknowledged by all replicas."""
     acked: list[bytes] = []
     settings = {"bootstrap.servers": cluster.bootstrap, "message.timeout.ms": timeout_ms}
-    producer = Producer({**settings, "acks": "all", "linger.ms": 0, "log_level": 0})
+    producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
     for value in values:
         producer.produce(
             topic,
@@ -249,3 +252,140 @@ def test_step_at_a_paused_broker_names_it_at_the_end(cluster: BlockingCluster):
         cluster.at_step("creation.partitions-new"),
     ):
         cluster.pause(2)
+
+
+SCRIPT = """
+[[fault]]
+do = "kill"
+broker = "leader of scripted-0"
+after = { api = "Produce", n = 5 }
+for = 0.2
+
+[[fault]]
+do = "pause"
+broker = "held"
+at_step = "creation.partitions-new"
+for = 0.1
+
+[[fault]]
+do = "slow-sync"
+broker = 3
+ms = 1
+
+[[fault]]
+do = "restart"
+broker = 3
+at = 0
+"""
+
+
+def test_script_harms_while_the_block_runs_and_heals_all(cluster: BlockingCluster, tmp_path: Path):
+    create(cluster, "scripted")
+    script = tmp_path / "faults.toml"
+    script.write_text(SCRIPT)
+    values = [b"%d" % number for number in range(20)]
+
+    with cluster.run_faults(script) as run:
+        assert produce(cluster, "scripted", *values) == 20
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("scripted-later", 1, 1)])["scripted-later"].result(30)
+        run.wait()
+
+    assert [result.begun for result in run.results] == [1, 1, 1, 1]
+    assert [dict(result.hits) for result in run.results[:2]] == [{"processes": 1}] * 2
+    assert str(run.results[0]) == "kill leader of scripted-0: began once, hit 1 process"
+    assert read(cluster, "scripted", 20) == values
+    assert cluster.active_faults() == []
+
+
+async def test_script_in_a_coroutine_repeats_an_entry(shared: BlockingCluster):
+    again = {"do": "pause", "broker": 2, "for": 0, "times": 3, "gap": 0.01}
+    async with shared.run_faults([again, {"do": "resume", "broker": 1}]) as run:
+        await run.wait()
+
+    assert [(result.begun, dict(result.hits)) for result in run.results] == [
+        (3, {"processes": 3}),
+        (1, {"processes": 1}),
+    ]
+
+
+def test_entry_that_hits_nothing_fails_the_test(cluster: BlockingCluster):
+    late = {"do": "kill", "broker": 1, "at": 600}
+    unused = {"do": "fail_sync", "broker": 2}
+    with (
+        pytest.raises(FaultMissed, match=r"entry 1 \(kill 1\) hit nothing: .* 600 s") as missed,
+        cluster.run_faults([late, unused]),
+    ):
+        cluster.expire_session(3)
+    assert "entry 2 (fail-sync 2) hit nothing" in str(missed.value)
+
+    with pytest.raises(ZeroDivisionError) as error, cluster.run_faults([late]):
+        raise ZeroDivisionError
+    assert "entry 1 (kill 1) hit nothing" in error.value.__notes__[0]
+
+
+def test_entry_whose_broker_is_down_says_so(cluster: BlockingCluster):
+    cluster.kill(2)
+    down = {"do": "pause", "broker": 2}
+    with (
+        pytest.raises(FaultMissed, match="broker 2 is not running"),
+        cluster.run_faults([down]) as run,
+    ):
+        run.wait()
+
+
+def test_invalid_script_harms_nothing(cluster: BlockingCluster):
+    before = [cluster._cluster.process(broker) for broker in (1, 2, 3)]
+    with pytest.raises(
+        ClusterError, match="entry 2: there is no broker 4, the cluster has 1, 2, 3"
+    ):
+        cluster.run_faults([{"do": "kill", "broker": 1}, {"do": "kill", "broker": 4}])
+    assert [cluster._cluster.process(broker) for broker in (1, 2, 3)] == before
+
+
+def test_commands_harm_list_and_heal(cluster: BlockingCluster, tmp_path: Path):
+    data = ["--data", str(cluster.directory.path)]
+
+    assert called("faults", "slow-sync", "1", "--ms", "1", *data) == "slow_sync 1 is in effect"
+    assert called("faults", "cut", "2", "zookeeper", *data) == "cut 2 zookeeper is in effect"
+    shown = json.loads(call("faults", "list", "--json", *data).out)
+    assert {row["fault"] for row in shown} == {"slow_sync 1", "cut 2 zookeeper"}
+    assert called("faults", "heal", *data) == "all faults have ended"
+    assert call("faults", "list", *data).out == "no fault is in effect\n"
+    assert called("faults", "expire-session", "2", *data) == "the session of broker 2 has ended"
+
+    refused = call("faults", "fill-disk", "9", *data)
+    assert refused.code == 1
+    assert refused.err == "minikafka: there is no broker 9, the cluster has 1, 2, 3\n"
+
+
+def test_command_runs_a_script_and_fails_if_an_entry_hits_nothing(
+    cluster: BlockingCluster, tmp_path: Path
+):
+    script = tmp_path / "faults.toml"
+    command = ["faults", "run", str(script), "--json", "--data", str(cluster.directory.path)]
+    script.write_text('[[fault]]\ndo = "pause"\nbroker = 1\nfor = 0\n')
+    assert json.loads(call(*command).out) == [
+        {"fault": "pause 1", "begun": 1, "hits": {"processes": 1}, "problem": ""}
+    ]
+
+    script.write_text('[[fault]]\ndo = "fail-sync"\nbroker = 1\nfor = 0\n')
+    missed = call(*command)
+    assert missed.code == 3
+    assert "entry 1 (fail-sync 1) hit nothing: nothing came its way" in missed.err
+
+    script.write_text('[[fault]]\ndo = "fail-sync"\nbroker = 1\n')
+    endless = call(*command)
+    assert endless.code == 1
+    assert "entry 1: fail_sync needs for, a number of seconds" in endless.err
+
+
+def call(*arguments: str) -> Ended:
+    return run(*arguments, cwd=Path.cwd())
+
+
+def called(*arguments: str) -> str:
+    """Run a command, and return the first clause of its message."""
+    ended = call(*arguments)
+    assert ended.code == 0, ended.err
+    return ended.err.strip().partition(";")[0]

@@ -41,6 +41,7 @@ _COMMANDS: Final = {
     "snapshot": Entry("snapshots.take", "Keep the state of the whole cluster at one moment."),
     "restore": Entry("snapshots.restore", "Bring the whole cluster back to a snapshot."),
     "snapshots": Entry("snapshots", "Show and remove snapshots."),
+    "faults": Entry("faults", "Harm disks, connections and sessions, or run a fault script."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "console": Entry("foreground.console", "Serve a page that shows a cluster as it moves."),
@@ -93,6 +94,7 @@ _COMMANDS: Final = {
 
 
 _GROUPS: Final = (
+    "faults",
     "topics",
     "acls",
     "users",

@@ -20,6 +20,7 @@ from minikafka.broker.rpc.messages import (
 )
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
 from minikafka.tools.cluster.faults.disks import DiskVerbs
+from minikafka.tools.cluster.faults.fault import Fault
 from minikafka.tools.cluster.faults.network import NetworkFaults
 from minikafka.tools.cluster.faults.sessions import SessionFaults
 from minikafka.tools.cluster.faults.steps import StepFaults
@@ -79,6 +80,10 @@ class OwnedCluster(StepFaults, SessionFaults, NetworkFaults, DiskVerbs):
         if a is None and b is None:
             for broker in self.record.brokers:
                 await self.heal_disk(broker.id)
+
+    async def active_faults(self) -> list[Fault]:
+        """Return all faults of the network and of disks that are in effect, with what they have hit."""
+        return [*await self.network_faults(), *self.active_disk_faults()]
 
     def keep_logs(self) -> None:
         """Keep the logs, `directory.logs`, when `stop` removes a temporary data directory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,8 @@ from minikafka.base.config.cluster import ClusterConfig, parse_listener_ports
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cluster.blocking import finish, run_blocking
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.tools.cluster.faults.script.read import read_script
+from minikafka.tools.cluster.faults.script.run import FaultRun
 from minikafka.tools.cluster.faults.steps import HeldStep
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
 from minikafka.tools.cluster.processes import identify
@@ -103,6 +105,17 @@ class LocalCluster(SnapshottedCluster):
         )
         super().__init__(directory, request, temporary)
         self._blocking: BlockingCluster | None = None
+
+    def run_faults(
+        self, script: str | Path | Iterable[Mapping[str, object]], *, is_endless: bool = True
+    ) -> FaultRun:
+        """Return a context manager that runs a fault script, a TOML file or a list of its entries, during its block.
+
+        Its end ends all faults of the script, and raises FaultMissed if one has hit nothing (`docs/faults.md`).
+        `is_endless`: faults without `for` last until the end of the block. Raises ClusterError for an invalid script,
+        before anything is harmed.
+        """
+        return FaultRun(self, read_script(self.record, script, is_endless=is_endless))
 
     async def __aenter__(self) -> LocalCluster:
         try:
@@ -238,6 +251,10 @@ class BlockingCluster:
         """Stop one broker by a controlled shutdown. The end of the `with` block stops the cluster."""
         return self._run(self._cluster.stop(broker_id))
 
+    def run_faults(self, script: str | Path | Iterable[Mapping[str, object]]) -> FaultRun:
+        """Return a context manager that runs a fault script, a TOML file or a list of its entries, during its block."""
+        return self._cluster.run_faults(script)
+
     def at_step(self, step: str, brokers: Collection[int] | None = None) -> HeldStep:
         """Return a context manager, in which brokers block at this step. `wait()` returns who does."""
         return self._cluster.at_step(step, brokers)
@@ -271,6 +288,7 @@ class BlockingCluster:
     slow_sync = _blocking(LocalCluster.slow_sync)
     fail_sync = _blocking(LocalCluster.fail_sync)
     heal_disk = _blocking(LocalCluster.heal_disk)
+    active_faults = _blocking(LocalCluster.active_faults)
     snapshot = _blocking(LocalCluster.snapshot)
     restore = _blocking(LocalCluster.restore)
     expire_session = _blocking(LocalCluster.expire_session)

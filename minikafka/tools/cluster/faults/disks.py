@@ -10,12 +10,14 @@ from minikafka.broker.rpc.disk_faults import DISK_FAULTS, encode_disk_faults
 from minikafka.runtime.disk_faults import read_faults, size_of, write_faults
 from minikafka.tools.cluster.directory import ClusterError
 from minikafka.tools.cluster.faults.fault import Fault, Hits
+from minikafka.tools.cluster.launch.launcher import POLL_MS
 from minikafka.tools.cluster.observation.observed import ObservedCluster
 from minikafka.tools.cluster.observation.state import STATE_TIMEOUT_MS
 from minikafka.tools.cluster.processes import is_paused
 
 OPERATIONS: Final = "operations"
 """What a fault of a disk hits: operations that it has refused or delayed."""
+_NAMES: Final = {FULL: "fill_disk", SLOW_SYNC: "slow_sync", FAILED_SYNC: "fail_sync"}
 _MS_MAX: Final = 3_600_000
 _BYTES_MAX: Final = 2**60
 
@@ -29,7 +31,7 @@ class DiskVerbs(ObservedCluster):
     async def fill_disk(
         self, broker_id: int, log_dir: str | None = None, free_bytes: int = 0
     ) -> Fault:
-        """Let the files of a broker's log directory (None: of each) grow by at most `free_bytes` more.
+        """Let the files of a broker's log directory (None: of each) grow by at most `free_bytes`.
 
         A write that does not fit fails with "No space left on device".
         """
@@ -52,6 +54,14 @@ class DiskVerbs(ObservedCluster):
         """End all faults of a broker's disk. A log directory that went offline stays so until the broker restarts."""
         await self._replace_disk_faults(broker_id, frozenset(), [], everything=True)
 
+    def active_disk_faults(self) -> list[Fault]:
+        """Return the faults of all disks that are in effect, with what they have hit."""
+        return [
+            self._disk_fault(f"{_NAMES[fault.kind]} {broker.id}", broker.id, fault.id)
+            for broker in self.record.brokers
+            for fault in {one.id: one for one in self.disk_faults(broker.id)}.values()
+        ]
+
     def disk_faults(self, broker_id: int) -> list[DiskFault]:
         """Return the active faults of a broker's disk, with their counts."""
         self.record.broker(broker_id)
@@ -69,6 +79,9 @@ class DiskVerbs(ObservedCluster):
         ]
         await self._replace_disk_faults(broker_id, frozenset(), rows)
 
+        return self._disk_fault(name, broker_id, fault_id)
+
+    def _disk_fault(self, name: str, broker_id: int, fault_id: str) -> Fault:
         async def count() -> Hits:
             return _hits(self.disk_faults(broker_id), fault_id) or fault.hits
 
@@ -76,7 +89,8 @@ class DiskVerbs(ObservedCluster):
             former = await self._replace_disk_faults(broker_id, {fault_id}, [])
             return _hits(former, fault_id) or fault.hits
 
-        fault = Fault(name, count=count, heal=heal, hits={OPERATIONS: 0})
+        hits = _hits(self.disk_faults(broker_id), fault_id)
+        fault = Fault(name, count=count, heal=heal, hits=hits)
         return fault
 
     def _log_directories(self, broker_id: int, wanted: str | None) -> list[str]:
@@ -116,13 +130,18 @@ class DiskVerbs(ObservedCluster):
             raise ClusterError(
                 f"broker {broker_id} is paused (SIGSTOP): its disk is unchanged", hint
             )
-        body = encode_disk_faults(faults)
-        answer = (await self.ask(DISK_FAULTS, body, STATE_TIMEOUT_MS, [broker_id]))[broker_id]
-        if not isinstance(answer, Exception):
-            return
-        if self.process(broker_id) is not None:
-            raise ClusterError(f"broker {broker_id} did not change its disk: {answer}")
-        write_faults(self.directory.disk_faults(broker_id), faults)
+        body, deadline = encode_disk_faults(faults), self._clock.now() + STATE_TIMEOUT_MS
+        while True:
+            answer = (await self.ask(DISK_FAULTS, body, STATE_TIMEOUT_MS, [broker_id]))[broker_id]
+            if not isinstance(answer, Exception):
+                return
+            if self.process(broker_id) is None:
+                write_faults(self.directory.disk_faults(broker_id), faults)
+                return
+            is_starting = isinstance(answer, ConnectionRefusedError)
+            if not is_starting or self._clock.now() >= deadline:
+                raise ClusterError(f"broker {broker_id} did not change its disk: {answer}")
+            await self._clock.sleep(POLL_MS)
 
 
 def _hits(faults: Sequence[DiskFault], fault_id: str) -> Hits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Final
 
@@ -19,10 +19,16 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
     return ", ".join(found or names[:_NEAR])
 
 
-def check_step(step: str) -> None:
-    """Raise ClusterError if no step has this name; the error has the nearest names."""
+def step_names() -> Collection[str]:
+    """Return the names of all steps."""
     from minikafka.broker.step_gate import NAMES
 
-    if step not in NAMES:
-        near = nearest_names(str(step), NAMES)
-        raise ClusterError(f"there is no step {step!r}; the nearest names are {near}")
+    return NAMES
+
+
+def check_step(step: str) -> None:
+    """Raise ClusterError if no step has this name; the error has the nearest names."""
+    if step not in (known := step_names()):
+        raise ClusterError(
+            f"there is no step {step!r}; the nearest names are {nearest_names(str(step), known)}"
+        )

@@ -26,6 +26,8 @@ from minikafka.tools.cluster.proxy.rules import (
 )
 
 HOLD_MS: Final = 1_000
+API_KEYS: Final = {name: key for key, name in NAMES.items()}
+"""The number of each API by its name in the protocol."""
 
 
 class NetworkFaults(ObservedCluster):
@@ -172,9 +174,8 @@ def _fault(process: ProcessId, name: str, key: int, hits: Hits) -> Fault:
 
 
 def _api_key(name: str) -> int:
-    keys = {known: key for key, known in NAMES.items()}
-    if name in keys:
-        return keys[name]
-    near = difflib.get_close_matches(name, keys, 3, 0.5)
+    if name in API_KEYS:
+        return API_KEYS[name]
+    near = difflib.get_close_matches(name, API_KEYS, 3, 0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "use the name in Kafka's protocol"
     raise ClusterError(f"there is no API {name!r}: {hint}")

@@ -28,14 +28,22 @@ class SessionFaults(ProcessFaults):
         """
         self.record.broker(broker_id)
         deadline = self._clock.now() + STATE_TIMEOUT_MS
-        while not await self._end_session(broker_id):
-            process = self.process(broker_id)
-            if process is None or is_paused(process) or self._clock.now() >= deadline:
-                raise ClusterError(f"broker {broker_id} has no session with ZooKeeper to end")
+        while True:
+            problem = f"broker {broker_id} has no session with ZooKeeper to end"
+            try:
+                if await self._end_session(broker_id):
+                    return
+                process = self.process(broker_id)
+                if process is None or is_paused(process):
+                    raise ClusterError(problem)
+            except NotConnected as error:  # also if the broker itself ends the session meanwhile
+                problem = str(error)
+            if self._clock.now() >= deadline:
+                raise ClusterError(problem)
             await self._clock.sleep(POLL_MS)
 
     async def _end_session(self, broker_id: int) -> bool:
-        """End the session in the broker's file. Return False if there is none."""
+        """End the session in the broker's file. Return False if there is none. Raises NotConnected."""
         from minikafka.runtime.transport import SocketTransport
         from minikafka.zookeeper.client.client import close_session
 
@@ -46,7 +54,7 @@ class SessionFaults(ProcessFaults):
             return await close_session(
                 self.zookeeper, *session, self._clock, SocketTransport(), access
             )
-        except (NotConnected, ConfigError) as error:
+        except ConfigError as error:
             raise ClusterError(str(error)) from error
 
     def _session_of(self, broker_id: int) -> tuple[int, bytes] | None:

@@ -51,10 +51,12 @@ async def find_blocked_broker(
         return broker if step in decode_gate_state(answer)[1] else None
 
     found = None
-    for answer in asyncio.as_completed([call(broker) for broker in ids]):
-        broker = await answer
-        if broker is not None and found is None:
-            found = broker
-            await control_plane.close()  # cancels the calls that still wait
-    await control_plane.close()
+    try:
+        for answer in asyncio.as_completed([call(broker) for broker in ids]):
+            broker = await answer
+            if broker is not None and found is None:
+                found = broker
+                await control_plane.close()  # cancels the calls that still wait
+    finally:
+        await control_plane.close()
     return found
