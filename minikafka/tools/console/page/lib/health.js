@@ -16,8 +16,7 @@ export function counts(model) {
 }
 
 /** Return one sentence about all partitions, and its level: ok, warn or bad. */
-export function sentence(model) {
-  const found = counts(model);
+export function sentence(model, found) {
   if (!found.all) return { level: "ok", text: "The cluster has no topics yet." };
   const parts = [];
   if (found.offline) parts.push(`${found.offline} without a leader`);

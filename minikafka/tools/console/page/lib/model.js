@@ -1,12 +1,17 @@
 // The state of the cluster, as far as the server has sent it. Everything that grows has a limit.
 
 import { isJoined } from "./feed.js";
-import { LOG_END, split } from "./rows.js";
+import { EPOCH, ISR, LEADER, LOG_END, OFFLINE, REPLICAS, split } from "./rows.js";
 
 const EVENTS_MAX = 200;
 const KEYS_MAX = 2000;
 const SECONDS_MAX = 120;
 const FLASH_MS = 1500;
+
+/** True if the leader, epoch, replicas or ISR differ. */
+function isMoved(before, row) {
+  return before[LEADER] !== row[LEADER] || before[EPOCH] !== row[EPOCH] || [REPLICAS, ISR, OFFLINE].some((at) => String(before[at]) !== String(row[at]));
+}
 
 export class Model extends EventTarget {
   cluster = null;
@@ -66,8 +71,7 @@ export class Model extends EventTarget {
   compare(name, before, row, now) {
     const sent = Math.max(0, row[LOG_END] - before[LOG_END]);
     if (sent) this.rates.set(name, { sent, at: now });
-    const isMoved = String(before.slice(0, 5)) !== String(row.slice(0, 5));
-    if (isMoved) this.flashes.set(name, Date.now());
+    if (isMoved(before, row)) this.flashes.set(name, Date.now());
     return sent;
   }
 

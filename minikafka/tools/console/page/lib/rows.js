@@ -5,7 +5,7 @@ export const ADDING = 8, REMOVING = 9, LAST_STABLE = 10;
 
 export const hasLeader = (row) => row[LEADER] !== null && row[LEADER] !== undefined && row[LEADER] >= 0;
 
-export const isUnderReplicated = (row) => row[ISR].length < row[REPLICAS].length - (row[ADDING] ?? []).length;
+export const isUnderReplicated = (row) => row[ISR].length < row[REPLICAS].length - (row[ADDING]?.length ?? 0);
 
 export const isPreferred = (row) => row[LEADER] === row[REPLICAS][0];
 

@@ -62,7 +62,8 @@ export class ClusterView {
 
   update() {
     if (!this.model.cluster) return;
-    const { level, text } = sentence(this.model);
+    this.found = counts(this.model);
+    const { level, text } = sentence(this.model, this.found);
     set(this.health, "class", `health ${level}`);
     if (this.health.textContent !== text) announce(text);
     write(this.health, text);
@@ -111,7 +112,7 @@ export class ClusterView {
   }
 
   drawChoices() {
-    const found = counts(this.model);
+    const { found } = this;
     const totals = { all: found.all, bad: found.offline + found.under, elsewhere: found.elsewhere };
     keyed(this.choices, Object.keys(FILTERS), String, (name) => el("button", {
       type: "button", "data-choice": name,
@@ -140,9 +141,7 @@ export class ClusterView {
     if (!events.length) fill(this.feed, el("li", { class: "empty" }, "The ledgers have no events yet."));
   }
 
-  close() {
-    this.overview.close();
-  }
+  close() {}
 }
 
 function legend() {

@@ -10,24 +10,23 @@ export class Overview {
   constructor(grid, severityOf) {
     this.grid = grid;
     this.severityOf = severityOf;
-    this.canvas = el("canvas", { class: "overview", width: WIDTH, "aria-hidden": "true", onclick: (event) => this.jump(event) });
-    this.element = this.canvas;
-    this.onScroll = () => this.draw();
-    grid.body.addEventListener("scroll", this.onScroll);
+    this.canvas = el("canvas", { width: WIDTH });
+    this.frame = el("div", { class: "overview-frame" });
+    this.element = el("div", { class: "overview", "aria-hidden": "true", onclick: (event) => this.jump(event) }, this.canvas, this.frame);
+    grid.body.addEventListener("scroll", () => this.drawFrame());
   }
 
   draw() {
     const height = this.grid.body.clientHeight;
     if (!height) return;
-    if (this.canvas.height !== height) this.canvas.height = height;
-    const context = this.canvas.getContext("2d");
-    const colours = getComputedStyle(this.canvas);
-    context.clearRect(0, 0, WIDTH, height);
-    this.drawProblems(context, height, ["", colours.getPropertyValue("--warn"), colours.getPropertyValue("--bad")]);
-    this.drawFrame(context, height, colours.getPropertyValue("--muted"));
+    this.canvas.height = height;  // clears it too
+    const colours = getComputedStyle(this.element);
+    this.drawProblems(height, ["", colours.getPropertyValue("--warn"), colours.getPropertyValue("--bad")]);
+    this.drawFrame();
   }
 
-  drawProblems(context, height, colours) {
+  drawProblems(height, colours) {
+    const context = this.canvas.getContext("2d");
     const { items } = this.grid;
     const scale = height / items.length;
     items.forEach((item, index) => {
@@ -39,21 +38,17 @@ export class Overview {
     });
   }
 
-  drawFrame(context, height, colour) {
-    const total = this.grid.body.scrollHeight;
-    if (total <= height) return;
-    context.strokeStyle = colour;
-    const top = (this.grid.body.scrollTop / total) * height;
-    context.strokeRect(0.5, top + 0.5, WIDTH - 1, Math.max(4, (height / total) * height) - 1);
+  drawFrame() {
+    const { clientHeight: height, scrollHeight: total, scrollTop } = this.grid.body;
+    this.frame.hidden = total <= height;
+    this.frame.style.transform = `translateY(${(scrollTop / total) * height}px)`;
+    this.frame.style.height = `${Math.max(4, (height / total) * height)}px`;
   }
 
   jump(event) {
     const { body } = this.grid;
-    body.scrollTop = (event.offsetY / this.canvas.clientHeight) * body.scrollHeight - body.clientHeight / 2;
-  }
-
-  close() {
-    this.grid.body.removeEventListener("scroll", this.onScroll);
+    const place = (event.clientY - this.element.getBoundingClientRect().top) / this.element.clientHeight;
+    body.scrollTop = place * body.scrollHeight - body.clientHeight / 2;
   }
 }
 
