@@ -141,9 +141,6 @@ class File(Protocol):
     def truncate(self, size: int) -> None:
         """Cut or extend the file to this size. Its other names (hard links) keep the former content."""
 
-    def unshare(self) -> None:
-        """Give the file a copy of its own if it has other names (hard links): they do not see later writes."""
-
     def sync(self) -> None:
         """Flush data and size to the disk (fsync)."""
 

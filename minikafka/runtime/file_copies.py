@@ -1,7 +1,7 @@
 """Copies of files, which share their blocks where the file system can, and the end of hard links.
 
 Invariant: a copy has the content, the mode and the time of the last change of its source, and none of its later
-changes. Holes of a source stay holes.
+changes. Holes of a source stay holes. A file may get bytes at its end while its first bytes are copied.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ _NO_CLONES: Final = (
 """Errors of file systems that cannot share blocks between these files."""
 
 
-def copy_file(source: str, target: str) -> int:
-    """Copy a file to a new path; return its size. Raises OSError, and then leaves no file `target`."""
+def copy_file(source: str, target: str, size: int | None = None) -> int:
+    """Copy a file, or its first `size` bytes, to a new path; return the number of bytes.
+
+    Raises OSError, and then leaves no file `target`.
+    """
     reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        return _copy_open(reading, target)
+        return _copy_open(reading, target, size)
     finally:
         os.close(reading)
 
 
-def _copy_open(reading: int, target: str) -> int:
+def _copy_open(reading: int, target: str, size: int | None) -> int:
     status = os.fstat(reading)
+    wanted = status.st_size if size is None else min(size, status.st_size)
     writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        copy_content(reading, writing)
+        _copy_content(reading, writing, wanted)
         os.fchmod(writing, status.st_mode & 0o7777)
         os.utime(writing, ns=(status.st_atime_ns, status.st_mtime_ns))
     except BaseException:
@@ -47,22 +51,22 @@ def _copy_open(reading: int, target: str) -> int:
         raise
     finally:
         os.close(writing)
-    return status.st_size
+    return wanted
 
 
-def copy_content(reading: int, writing: int) -> None:
-    """Give an open, empty file the content of another. Raises OSError."""
+def _copy_content(reading: int, writing: int, size: int) -> None:
+    """Give an open, empty file the first bytes of another. Raises OSError."""
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
+        os.ftruncate(writing, size)
     except OSError as error:
         if error.errno not in _NO_CLONES:
             raise
-        _copy_data(reading, writing)
+        _copy_data(reading, writing, size)
 
 
-def _copy_data(reading: int, writing: int) -> None:
-    """Copy the parts of a file that are no holes."""
-    size = os.fstat(reading).st_size
+def _copy_data(reading: int, writing: int, size: int) -> None:
+    """Copy the parts of the first bytes that are no holes."""
     os.ftruncate(writing, size)
     position = 0
     while position < size:
@@ -72,7 +76,7 @@ def _copy_data(reading: int, writing: int) -> None:
             if error.errno != errno.ENXIO:  # only a hole is left
                 raise
             return
-        end = os.lseek(reading, position, os.SEEK_HOLE)
+        end = min(os.lseek(reading, position, os.SEEK_HOLE), size)
         os.lseek(writing, position, os.SEEK_SET)
         while position < end:
             count = os.sendfile(writing, reading, position, min(end - position, _CHUNK))
@@ -81,8 +85,8 @@ def _copy_data(reading: int, writing: int) -> None:
             position += count
 
 
-def unshare(descriptor: int) -> None:
-    """If an open file has other names (hard links), let the descriptor and its name have a copy of the file.
+def unshare(descriptor: int, size: int) -> None:
+    """If an open file has other names (hard links), let the descriptor and its name have a copy of its first bytes.
 
     The copy is durable before it gets the name, because the file was. Raises OSError.
     """
@@ -95,7 +99,7 @@ def unshare(descriptor: int) -> None:
     copy = f"{path}.tmp"
     with suppress(FileNotFoundError):
         os.unlink(copy)
-    _copy_open(descriptor, copy)
+    _copy_open(descriptor, copy, size)
     owned = os.open(copy, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.fsync(owned)

@@ -102,12 +102,8 @@ class DiskFile:
 
     def truncate(self, size: int) -> None:
         with _failing_as(self.path):
-            unshare(self._fd)
+            unshare(self._fd, size)
             os.ftruncate(self._fd, size)
-
-    def unshare(self) -> None:
-        with _failing_as(self.path):
-            unshare(self._fd)
 
     def sync(self) -> None:
         """Flush the file's data and size to the disk (fdatasync)."""

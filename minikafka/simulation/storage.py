@@ -67,9 +67,6 @@ class MemoryFile:
         del content[size:]
         content += bytes(size - len(content))
 
-    def unshare(self) -> None:
-        self._content = self._storage.unshared(self.path, self._open())
-
     def sync(self) -> None:
         content = self._open()
         self._storage.check(self.path)

@@ -266,7 +266,6 @@ class LogEnd:
     def _activate(self) -> None:
         """Make the last segment the active segment; set the position and the timestamp at which it is rolled."""
         segment = self._active = self.segments[-1]
-        segment.file.unshare()  # a snapshot of the cluster links sealed segments, and this one may have been sealed
         self._roll_position = segment.start + self.config.segment_bytes
         self._index_entries_max = self.config.segment_index_bytes // OFFSET_ENTRY.size
         self._roll_last_offset = segment.base_offset + RELATIVE_OFFSET_MAX

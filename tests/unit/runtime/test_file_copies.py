@@ -35,6 +35,12 @@ def test_copy_keeps_the_holes_of_a_preallocated_file(tmp_path: Path) -> None:
     assert (tmp_path / "copy").stat().st_blocks * 512 < 1 << 20
 
 
+def test_copy_of_the_first_bytes_ends_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    assert copy_file(str(tmp_path / "a"), str(tmp_path / "b"), 4) == 4
+    assert (tmp_path / "b").read_bytes() == b"0123"
+
+
 def test_failed_copy_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"x")
 
@@ -61,10 +67,10 @@ def test_descriptor_of_a_renamed_file_gets_the_copy_at_the_new_name(tmp_path: Pa
     os.write(descriptor, b"kept")
     os.link(tmp_path / "a", tmp_path / "snapshot")
     (tmp_path / "a").rename(tmp_path / "moved")
-    unshare(descriptor)
+    unshare(descriptor, 3)
     os.pwrite(descriptor, b"new", 0)
     os.close(descriptor)
-    assert (tmp_path / "moved").read_bytes() == b"newt"
+    assert (tmp_path / "moved").read_bytes() == b"new"
     assert (tmp_path / "snapshot").read_bytes() == b"kept"
 
 
@@ -76,5 +82,5 @@ def test_descriptor_without_a_name_is_refused_while_the_file_has_another_name(
     os.link(tmp_path / "a", tmp_path / "c")
     (tmp_path / "a").unlink()
     with pytest.raises(FileNotFoundError):
-        unshare(descriptor)
+        unshare(descriptor, 0)
     os.close(descriptor)

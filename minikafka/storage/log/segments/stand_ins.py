@@ -39,9 +39,6 @@ class UnmadeFile:
     def truncate(self, size: int) -> None:
         """Do nothing: the file is empty."""
 
-    def unshare(self) -> None:
-        """Do nothing: there is no file."""
-
     def sync(self) -> None:
         """Do nothing: the file is empty."""
 
@@ -76,9 +73,6 @@ class RefusingFile:
     def truncate(self, size: int) -> None:
         """Refuse the call: raise StorageFailed with the error of the failed file."""
         self._refuse()
-
-    def unshare(self) -> None:
-        """Do nothing: the file is not written any more."""
 
     def sync(self) -> None:
         """Refuse the call: raise StorageFailed with the error of the failed file."""

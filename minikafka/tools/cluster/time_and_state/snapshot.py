@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
+from minikafka.tools.cluster.time_and_state.copied_files import LinkedFile
 
 FOLDER: Final = "snapshots"
 ABOUT: Final = "snapshot.json"
@@ -27,7 +28,7 @@ _VERSION: Final = 1
 class ClusterSnapshot:
     """A snapshot. `taken_ms`: Unix ms. `stopped_ms`: for how long the processes stood.
 
-    `linked`: the sizes of the files that have a second name in the data directory, by path below the snapshot.
+    `linked`: the files that have a second name in the data directory, by path below the snapshot.
     """
 
     name: str
@@ -41,7 +42,7 @@ class ClusterSnapshot:
     cluster_id: str
     is_secure: bool
     advanced_ms: int
-    linked: dict[str, int]
+    linked: dict[str, LinkedFile]
 
     def check_cluster(self, record: ClusterRecord, cluster_id: str) -> None:
         """Raise ClusterError if the snapshot is of another cluster, or of one with other brokers or another mode."""
@@ -100,13 +101,14 @@ class Snapshots:
             raise ClusterError(text, f"minikafka snapshots remove {name}")
 
     def check_links(self, snapshot: ClusterSnapshot) -> None:
-        """Raise ClusterError if a linked file is gone, or has another size than it had."""
-        for name, size in snapshot.linked.items():
+        """Raise ClusterError if a linked file is gone, or is shorter than it was."""
+        for name, linked in snapshot.linked.items():
             file = self.path(snapshot.name) / name
-            found = file.stat().st_size if file.is_file() else None
-            if found != size:
-                now = "is gone" if found is None else f"has {found} bytes"
-                text = f"snapshot {snapshot.name} is damaged: {file} had {size} bytes and {now}"
+            found = file.stat().st_size if file.is_file() else -1
+            if found < linked.size:
+                now = "is gone" if found < 0 else f"has {found} bytes"
+                had = f"{file} had {linked.size} bytes"
+                text = f"snapshot {snapshot.name} is damaged: {had} and {now}"
                 hint = f"minikafka snapshots remove {snapshot.name}"
                 raise ClusterError(f"{text}. Take another snapshot", hint)
 
@@ -155,7 +157,9 @@ def check_restored(directory: ClusterDirectory) -> None:
 def _decode(name: str, fields: dict[str, Any]) -> ClusterSnapshot:
     if fields.pop("version") != _VERSION:
         raise ValueError("it is of another version")
-    return ClusterSnapshot(**{**fields, "name": name, "brokers": tuple(fields["brokers"])})
+    linked = {path: LinkedFile(*values) for path, values in fields["linked"].items()}
+    changed = {"name": name, "brokers": tuple(fields["brokers"]), "linked": linked}
+    return ClusterSnapshot(**{**fields, **changed})
 
 
 def _ids(brokers: tuple[int, ...]) -> str:

@@ -60,12 +60,12 @@ class SnapshottedCluster(MaintainedCluster):
 
     async def _copy(self, record: ClusterRecord, name: str, path: Path) -> ClusterSnapshot:
         """Copy the data while no process runs. Nothing else runs in this thread meanwhile."""
-        files, brokers = CopiedFiles(), self._running.brokers(record)
+        files, brokers = CopiedFiles(path), self._running.brokers(record)
         began, taken_ms = self._clock.now(), self._clock.wall_ms()
         async with all_stopped(brokers, self._running.zookeeper(record), self._clock):
             for below, directory in Snapshots(self.directory).data(record).items():
                 if directory.is_dir():
-                    files.copy(directory, path / below, path)
+                    files.copy(directory, below)
             stopped_ms = self._clock.now() - began
         return ClusterSnapshot(
             name=name,
@@ -105,7 +105,7 @@ class SnapshottedCluster(MaintainedCluster):
             shutil.rmtree(work)
         for below in snapshots.data(record):
             if (source := snapshots.path(found.name) / below).is_dir():
-                CopiedFiles().copy(source, work / "new" / below, work)
+                CopiedFiles(work / "new", found.linked).copy(source, below)
         marker = self.directory.path / RESTORING
         await self._running.kill_all(self._running.every_process(record))
         marker.write_text(found.name)

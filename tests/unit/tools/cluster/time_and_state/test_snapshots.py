@@ -76,7 +76,7 @@ def test_unfinished_files_of_a_broker_are_left_out(tmp_path: Path) -> None:
     (source / f"u-0.{'0' * 32}-delete").mkdir(parents=True)
     for name in (f"{SEALED}.log.cleaned", f"{SEALED}.log.deleted", "x.tmp", f"{SEALED}.log.swap"):
         (source / name).touch()
-    CopiedFiles().copy(source, tmp_path / "copy", tmp_path)
+    CopiedFiles(tmp_path).copy(source, "copy")
     assert os.listdir(tmp_path / "copy") == [f"{SEALED}.log.swap"]
 
 
@@ -167,11 +167,29 @@ def test_cluster_with_an_external_zookeeper_has_no_snapshots(cluster: LocalClust
         asyncio.run(cluster.snapshot("a"))
 
 
-def test_snapshot_whose_linked_file_was_changed_is_refused(cluster: LocalCluster) -> None:
+def test_segment_that_grew_after_the_snapshot_is_restored_as_it_was(cluster: LocalCluster) -> None:
+    """A large active segment is linked, and so is a sealed one that a broker may make active again."""
+    replica = cluster.directory.broker_data(1) / "t-0"
+    (replica / f"{ACTIVE}.log").write_bytes(large := bytes(range(256)) * 4096)
+    os.utime(replica / f"{ACTIVE}.log", ns=(1, 1_700_000_000_000_000_000))
+    kept = take(cluster, "a") / "broker-1" / "t-0"
+    assert (kept / f"{ACTIVE}.log").stat().st_nlink == 2
+    for _ in range(2):
+        for name in (SEALED, ACTIVE):
+            with (replica / f"{name}.log").open("ab") as file:
+                file.write(b"later")
+        restore_files(cluster, "a")
+        assert (replica / f"{ACTIVE}.log").read_bytes() == large
+        assert (replica / f"{SEALED}.log").read_text() == f"the content of {SEALED}.log"
+        assert (replica / f"{ACTIVE}.log").stat().st_nlink == 1
+        assert (replica / f"{ACTIVE}.log").stat().st_mtime == 1_700_000_000
+
+
+def test_snapshot_whose_linked_file_was_cut_is_refused(cluster: LocalCluster) -> None:
     take(cluster, "a")
     with (cluster.directory.broker_data(1) / "t-0" / f"{SEALED}.log").open("a") as file:
-        file.write("by another program")
-    with pytest.raises(ClusterError, match=r"snapshot a is damaged: .* had 39 bytes and has 57"):
+        file.truncate(38)
+    with pytest.raises(ClusterError, match=r"snapshot a is damaged: .* had 39 bytes and has 38"):
         asyncio.run(cluster.restore("a"))
 
 
