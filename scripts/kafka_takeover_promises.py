@@ -237,8 +237,12 @@ class Transactions(Promise):
         return producer
 
     def _send(self, producer: Producer, value: bytes) -> None:
-        producer.produce(self.TOPIC, value, partition=0)
+        refused: list[KafkaError] = []
+        note = partial(note_refusal, refused)
+        producer.produce(self.TOPIC, value, partition=0, on_delivery=note)
         producer.flush(STEP_SECONDS)
+        if refused:
+            raise RuntimeError(f"{value!r} was refused: {refused[0]}")
 
     def before(self, turn: int) -> None:
         left = self._producer("left-open")
