@@ -488,3 +488,21 @@ def test_replay_shows_the_cluster_at_the_time_of_the_slider(browser: Any, data: 
         page.get_by_role("button", name="◀ Event before").click()
         expect(page.get_by_role("button", name="More actions…")).to_be_disabled()
     page.close()
+
+
+def test_hidden_page_closes_its_stream_and_connects_again_when_it_is_seen(
+    browser: Any, url: str
+) -> None:
+    page = browser.new_page()
+    page.clock.install()
+    page.goto(url)
+    page.locator("[role=grid]").wait_for()
+    look = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+    look += " document.dispatchEvent(new Event('visibilitychange')); }"
+    page.evaluate(look, True)
+    with page.expect_event("requestfailed", lambda ended: "/api/stream" in ended.url):
+        page.clock.fast_forward(6000)
+
+    with page.expect_request("**/api/stream*"):
+        page.evaluate(look, False)
+    page.close()

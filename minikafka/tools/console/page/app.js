@@ -19,6 +19,7 @@ import { TransactionsView } from "./views/transactions.js";
 
 const VIEWS = [["cluster", "Cluster"], ["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"]];
 const RETRY_MS = 2000;
+const HIDDEN_MS = 5000;
 
 const byId = (id) => document.getElementById(id);
 const model = new Model();
@@ -33,7 +34,9 @@ const context = {
 let view = null;
 let source = null;
 let lost = null;
+let hiding = 0;
 let refusal = null;
+let asked = {};  // what the stream was asked for
 
 function pathOfHash() {
   return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
@@ -72,6 +75,7 @@ function back() {
 /** Connect to the stream of the server. A connection that is lost is made again by the browser, or else by a timer. */
 function connect(parameters = {}) {
   source?.close();
+  asked = parameters;
   source = events("api/stream", parameters);
   const on = (name, receive) => source.addEventListener(name, (event) => receive(JSON.parse(event.data), event.lastEventId));
   on("snapshot", receiveSnapshot);
@@ -109,7 +113,14 @@ async function disconnected(parameters) {
     refusal = error instanceof ApiError && error.status >= 400 ? error : null;
   }
   drawStatus();
-  setTimeout(() => connect(parameters), RETRY_MS);
+  setTimeout(() => document.hidden || connect(parameters), RETRY_MS);
+}
+
+/** Close the stream while nobody sees the page: a browser has six connections to a server, for all of its tabs. */
+function visibilityChanged() {
+  clearTimeout(hiding);
+  if (document.hidden) hiding = setTimeout(() => source.close(), HIDDEN_MS);
+  else if (source.readyState === EventSource.CLOSED) connect(asked);
 }
 
 async function startReplay() {
@@ -133,9 +144,9 @@ function drawStatus() {
   const texts = [];
   if (refusal) texts.push(`${refusal.message} ${refusal.hint}`);
   else if (lost) texts.push(`The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`);
-  const explained = new Set(model.problems.map((problem) => `broker ${problem.broker}`));
   for (const [what, { reason, since }] of model.unseen) {
-    if (explained.has(what)) continue;
+    const isExplained = ({ broker, text }) => what === `broker ${broker}` || text.startsWith(`${what} `);
+    if (model.problems.some(isExplained)) continue;
     if (model.isReplay) texts.push(sentence(reason));
     else texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
   }
@@ -172,6 +183,7 @@ function start() {
     return drawStatus();
   }
   addEventListener("hashchange", route);
+  document.addEventListener("visibilitychange", visibilityChanged);
   model.addEventListener("change", draw);
   fill(byId("content"), el("p", { class: "empty" }, "Reading the state of the cluster …"));
   return connect();

@@ -52,9 +52,10 @@ async function answerOf(request) {
   return body;
 }
 
-/** Return a message of the server as a sentence: with a capital letter and a full stop. */
+/** Return a message of the server as a sentence: with a full stop, and a capital letter unless it begins with a name. */
 export function sentence(text) {
-  return text && text[0].toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
+  const start = /^[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+  return start && start + (/[.?!]$/.test(start) ? "" : ".");
 }
 
 export const segment = encodeURIComponent;

@@ -63,6 +63,7 @@ function drawCard(card, node, context) {
   write(card.state_, `${MARKS[node.state] ?? "?"} ${node.state}`);
   write(card.address_, node.address);
   write(card.note_, node.note);
+  set(card.note_, "class", `note${node.note.startsWith("session") ? " warn" : ""}`);
   keyed(card.lines_, node.lines, ([name]) => name,
     ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})), (line, [, value]) => write(line.lastChild, value));
   const verbs = context.model.cluster.can_stop_processes === false ? [] : VERBS[node.state] ?? ["kill", "start"];
