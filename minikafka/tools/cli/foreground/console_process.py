@@ -16,6 +16,7 @@ from minikafka.base.endpoints import PLAINTEXT
 from minikafka.base.errors import MinikafkaError
 from minikafka.base.properties import decode_properties
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.memory import find_trim, return_freed_memory
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cli.arguments.command_config import (
     command_config_file,
@@ -123,6 +124,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     await server.start(listening)
+    if trim := find_trim():
+        tasks.spawn(return_freed_memory(SystemClock(), trim), "memory")
     idle = asyncio.Event()
 
     async def wait_until_idle(limit_ms: int) -> None:

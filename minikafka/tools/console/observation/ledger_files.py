@@ -1,18 +1,23 @@
-"""The newest lines of the ledger files of brokers on this machine, read again and again while brokers write them."""
+"""The newest lines of ledger files on this machine: once, or again and again while brokers write them.
+
+Ledgers may have 128 MiB each, and their lines take ten times as much memory when they are parsed. So everything here
+has a limit in bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from minikafka.broker.ledger.reader import merged, parsed_lines
+from minikafka.broker.ledger.pages import Wanted
+from minikafka.broker.ledger.reader import Line, merged, parsed_lines
 from minikafka.broker.ledger.writer import file_name, number_of
 
 _FIRST_BYTES: Final = 128 * 1024
 """Bytes of each ledger that the first read returns."""
-_READ_BYTES: Final = 2 * 1024 * 1024
+_READ_BYTES: Final = 256 * 1024
 """Bytes of one ledger that one read returns. A ledger that grows faster is read in several turns."""
 
 
@@ -67,3 +72,50 @@ def _whole_lines(file: Path, offset: int) -> bytes:
     except OSError:
         return b""
     return data[: data.rfind(b"\n") + 1]
+
+
+class NewestLines(NamedTuple):
+    """Lines of one ledger, the oldest first. `is_cut`: older ones were left out."""
+
+    lines: list[Line]
+    is_cut: bool
+
+
+def newest_lines(
+    folder: Path, is_wanted: Wanted, scanned_bytes: int, wanted_bytes: int
+) -> NewestLines:
+    """Return the newest wanted lines of a ledger: from its last `scanned_bytes`, at most `wanted_bytes` of them."""
+    pieces: list[bytes] = []
+    for file in reversed(ledger_files(folder)):
+        data, is_whole = _tail_of(file, scanned_bytes)
+        scanned_bytes -= len(data)
+        for line in reversed(data.splitlines()):
+            if is_wanted(line):
+                wanted_bytes -= len(line)
+                if wanted_bytes < 0:
+                    return NewestLines([*parsed_lines(reversed(pieces))], True)
+                pieces.append(line)
+        if not is_whole:
+            return NewestLines([*parsed_lines(reversed(pieces))], True)
+    return NewestLines([*parsed_lines(reversed(pieces))], False)
+
+
+def ledger_files(folder: Path) -> list[Path]:
+    """Return the files of a ledger, the oldest first; [] if the folder is none."""
+    try:
+        paths = [path for path in folder.iterdir() if number_of(path.name) is not None]
+    except OSError:
+        return []
+    return sorted(paths, key=lambda path: number_of(path.name) or 0)
+
+
+def _tail_of(file: Path, count: int) -> tuple[bytes, bool]:
+    """Return at most the last `count` bytes of a file, without an unfinished first line, and whether they are all."""
+    try:
+        with file.open("rb") as opened:
+            start = max(0, file.stat().st_size - count)
+            opened.seek(start)
+            data = opened.read(count)
+    except OSError:
+        return b"", True  # the writer removed it
+    return (data[data.find(b"\n") + 1 :], False) if start else (data, True)

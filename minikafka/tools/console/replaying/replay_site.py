@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from minikafka.base.names import is_internal
 from minikafka.base.ports import Clock
-from minikafka.broker.ledger.reader import Line, merged, parsed_lines
-from minikafka.broker.ledger.writer import number_of
+from minikafka.broker.ledger.reader import Line, merged
 from minikafka.tools.console.context import Asked
 from minikafka.tools.console.errors import RequestRefused, unknown
 from minikafka.tools.console.observation.grid import ISR, LEADER, OFFLINE, REPLICAS, topic_of
+from minikafka.tools.console.observation.ledger_files import ledger_files, newest_lines
 from minikafka.tools.console.observation.ledger_records import as_record
 from minikafka.tools.console.replaying.states import Replay, ReplayedState
 from minikafka.tools.console.site import Route, Stream, StreamEvent
@@ -38,7 +38,7 @@ class LedgerDirectories:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         candidates = [folder, *sorted(folder.glob("*-ledger")), *sorted(folder.glob("*/"))]
-        self.found = [one for one in dict.fromkeys(candidates) if _files(one)]
+        self.found = [one for one in dict.fromkeys(candidates) if ledger_files(one)]
         self.is_cut = False
         """True if older lines were left out."""
 
@@ -50,24 +50,9 @@ class LedgerDirectories:
         return merged([self._lines(one) for one in self.found])
 
     def _lines(self, folder: Path) -> list[Line]:
-        left, pieces = READ_BYTES, list[bytes]()
-        for file in reversed(_files(folder)):
-            data = file.read_bytes()
-            if len(data) > left:
-                self.is_cut = True
-                data = data[data.find(b"\n", len(data) - left) + 1 :] if left else b""
-            pieces.append(data)
-            left = max(0, left - len(data))
-        return [*parsed_lines(line for data in reversed(pieces) for line in data.splitlines())]
-
-
-def _files(folder: Path) -> list[Path]:
-    numbered = ((number_of(path.name), path) for path in folder.glob("*.jsonl"))
-    return [path for number, path in sorted(numbered, key=_number) if number is not None]
-
-
-def _number(numbered: tuple[int | None, Path]) -> int:
-    return numbered[0] or 0
+        found = newest_lines(folder, lambda _: True, READ_BYTES, READ_BYTES)
+        self.is_cut = self.is_cut or found.is_cut
+        return found.lines
 
 
 class ReplaySite:

@@ -133,11 +133,13 @@ async def _read_files(
             found = {id_: sources.files(id_, tp) for id_ in away}
             files = {id_: one for id_, one in found.items() if one is not None}
             lines: list[Line] = []
+            unseen: list[str] = []
             if has_history:
                 lines += await sources.partition_lines(tp.topic)
+                unseen = await sources.unseen()
     except (MinikafkaError, OSError) as error:
         return [], [f"the ledgers cannot be read: {error}"], {}
-    return lines, [], files
+    return lines, unseen, files
 
 
 def _unseen(console: Console, ids: list[int]) -> Iterator[str]:
