@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
-from minikafka.broker.ledger.reader import read_all
+from minikafka.broker.ledger.reader import read_all, read_group
 from minikafka.broker.ledger.record import BROKER, ELECTION
+from minikafka.tools.explain.groups.history import history
 from minikafka.tools.explain.summary import Story
 from minikafka.tools.explain.trace import Line, chains, describe
 
@@ -28,16 +29,22 @@ class Moment(NamedTuple):
 
 
 def moments(
-    ledgers: Iterable[Path], partitions: Iterable[TopicPartition], since_ms: int
+    ledgers: Sequence[Path],
+    partitions: Iterable[TopicPartition],
+    groups: Iterable[str],
+    since_ms: int,
 ) -> list[str]:
     """Return rows with the time of day and a sentence each, oldest first.
 
-    `partitions`: those of the test. Without them, only the brokers and the controller are reported.
+    `partitions` and `groups`: those of the test. Without them, only the brokers and the controller are reported.
     """
     lines = read_all(ledgers)
     found = {*_of_cluster(lines)}
     for tp in islice(partitions, PARTITIONS_MAX):
         found |= {*_of_partition(lines, tp)}
+    for group in groups:
+        entries = history(read_group(ledgers, group))
+        found |= {Moment(entry.time, f"group {group}: {entry.summary()}") for entry in entries}
     rows = [f"{_clock(one.time)}  {one.text}" for one in sorted(found) if one.time >= since_ms]
     more = len(rows) - MOMENTS_MAX
     return [f"… {more} earlier rows", *rows[-MOMENTS_MAX:]] if more > 0 else rows

@@ -69,7 +69,7 @@ def sections_of(before: Before, kits: Sequence[Minikafka]) -> tuple[list[Section
         with suppress(
             MinikafkaError, OSError, TimeoutError
         ):  # an error here would end the whole run
-            found += loop.wait(_explained(cluster, topics, before.wall_ms))
+            found += loop.wait(_explained(cluster, topics, groups, before.wall_ms))
         found += _logs(cluster.directory, before.shown)
     loop.close()
     return found, [str(cluster.directory.logs) for cluster in clusters]
@@ -80,7 +80,9 @@ def _names(topics: list[str], groups: list[str]) -> str:
     return "\n".join([*rows, *([f"groups: {', '.join(groups)}"] if groups else [])])
 
 
-async def _explained(cluster: LocalCluster, topics: list[str], since_ms: int) -> list[Section]:
+async def _explained(
+    cluster: LocalCluster, topics: list[str], groups: list[str], since_ms: int
+) -> list[Section]:
     """Return a section with what is wrong, and one with what the ledgers say about the time of the test."""
     if cluster.directory.read() is None:
         return []
@@ -99,7 +101,7 @@ async def _explained(cluster: LocalCluster, topics: list[str], since_ms: int) ->
                 for finding in explain(evidence):
                     lines += _indented(finding, 1)
     ledgers = [cluster.directory.broker_ledger(broker.id) for broker in cluster.record.brokers]
-    happened = moments(ledgers, known, since_ms)
+    happened = moments(ledgers, known, groups, since_ms)
     return [
         ("what is wrong with the cluster", "\n".join(dict.fromkeys(lines)) or "nothing"),
         ("what happened during the test", "\n".join(happened) or "the ledgers have no line"),
