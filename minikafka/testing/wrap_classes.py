@@ -8,6 +8,7 @@ every name of a loaded module that means such a type means a subclass until the 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple
@@ -219,7 +220,9 @@ def _names_of(cls: type) -> Iterator[tuple[ModuleType, str]]:
 def _is_installed(module: str) -> bool:
     """Import the module if its library is installed."""
     try:
-        __import__(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the program may not use this library
+            __import__(module)
     except ImportError:
         return False
     return True
