@@ -23,7 +23,9 @@ from minikafka.tools.cluster.faults.script.read import read_script
 from minikafka.tools.cluster.faults.script.run import FaultRun
 from minikafka.tools.cluster.faults.steps import HeldStep
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
+from minikafka.tools.cluster.lifecycle import START_TIMEOUT_MS
 from minikafka.tools.cluster.processes import identify
+from minikafka.tools.cluster.schema_registry import registry_of
 from minikafka.tools.cluster.secure.files import FIRST_USER
 from minikafka.tools.cluster.temporary import TemporaryDirectory
 from minikafka.tools.cluster.time_and_state.snapshot import ClusterSnapshot
@@ -50,7 +52,8 @@ class LocalCluster(SnapshottedCluster):
     existing ZooKeeper. `coordination`: "controller" or "leaders"; a cluster keeps its mode. `listeners`: port of broker
     1 by the name of a listener, for example {"SASL_SSL": 0}; without `port`, there is then no listener PLAINTEXT.
     `secure`: the cluster gets certificates, users and ACLs, and only the listener SASL_SSL; it stays secure. `faults`:
-    the verbs that harm disks and connections work until the cluster is stopped (`docs/faults.md`). These
+    the verbs that harm disks and connections work until the cluster is stopped (`docs/faults.md`).
+    `schema_registry`: "karapace", which then runs as a part of the cluster, or the URL of a registry elsewhere. These
     arguments default to the values stored in the directory, then to the configuration. If the start of the whole
     cluster fails, the directory is restored. Methods raise ClusterError; `start` also raises ConfigError for invalid
     keys (in a `with` statement: ClusterError). The constructor raises TypeError if `brokers` or a port is not a whole
@@ -77,6 +80,7 @@ class LocalCluster(SnapshottedCluster):
         listeners: Mapping[str, int] | None = None,
         secure: bool = False,
         faults: bool = False,
+        schema_registry: str | None = None,
         attached: bool = True,
     ) -> None:
         check_number("brokers", brokers, 1, BROKERS_MAX)
@@ -104,6 +108,10 @@ class LocalCluster(SnapshottedCluster):
             faults,
         )
         super().__init__(directory, request, temporary)
+        self._registry = registry_of(schema_registry, self._clock, self._rng)
+        if self._registry is not None and (secure or not attached):
+            what = "secure=True" if secure else "attached=False"
+            raise ValueError(f"schema_registry cannot be combined with {what}")
         self._blocking: BlockingCluster | None = None
 
     def run_faults(
@@ -116,6 +124,39 @@ class LocalCluster(SnapshottedCluster):
         before anything is harmed.
         """
         return FaultRun(self, read_script(self.record, script, is_endless=is_endless))
+
+    @property
+    def schema_registry(self) -> str:
+        """The URL of the Schema Registry. Raises ClusterError if the cluster has none, or was never started."""
+        if self._registry is None or not self._registry.url:
+            what = "was not started" if self._registry else "has no Schema Registry"
+            raise ClusterError(f"the cluster {what}", "LocalCluster(schema_registry='karapace')")
+        return self._registry.url
+
+    async def start(
+        self, broker_id: int | None = None, *, timeout_ms: int = START_TIMEOUT_MS
+    ) -> None:
+        """Start one broker, or ZooKeeper, all brokers that are down, and the Schema Registry, if there is one.
+
+        The text at `OwnedCluster.start` holds too. If the registry does not start, all brokers are stopped again.
+        """
+        await super().start(broker_id, timeout_ms=timeout_ms)
+        if broker_id is None and self._registry is not None:
+            brokers = len(self.record.brokers)
+            try:
+                await self._registry.start(self.bootstrap, brokers, self.directory.logs)
+            except BaseException:
+                await super().stop()
+                raise
+
+    async def stop(self, broker_id: int | None = None) -> None:
+        """Stop one broker by a controlled shutdown, or the Schema Registry, all brokers and the cluster's ZooKeeper.
+
+        If the data directory is temporary, stopping everything kills the processes and removes the directory.
+        """
+        if broker_id is None and self._registry is not None:
+            await self._registry.stop()
+        await super().stop(broker_id)
 
     async def __aenter__(self) -> LocalCluster:
         try:
@@ -234,6 +275,11 @@ class BlockingCluster:
     def zookeeper(self) -> str:
         """The ZooKeeper connection string, host:port[/chroot]."""
         return self._cluster.zookeeper
+
+    @property
+    def schema_registry(self) -> str:
+        """The URL of the Schema Registry."""
+        return self._cluster.schema_registry
 
     def keep_logs(self) -> None:
         """Keep the logs, `directory.logs`, when the end of the `with` block removes a temporary data directory."""
