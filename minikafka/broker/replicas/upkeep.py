@@ -206,5 +206,12 @@ class Upkeep:
 
 
 def _extent(log: Log) -> tuple[int, int, int]:
-    """Return the log start offset, the bytes and the number of segments of a log."""
-    return log.log_start_offset, log.written_position - log.segments[0].start, len(log.segments)
+    """Return the first offset in the files of a log, its bytes and the number of its segments.
+
+    The log start offset of a follower may rise before its files go: it follows the leader's.
+    """
+    return (
+        log.segments[0].base_offset,
+        log.written_position - log.segments[0].start,
+        len(log.segments),
+    )

@@ -59,11 +59,10 @@ class CopiedFiles:
                 if not entry.name.endswith(_DELETED):
                     self.copy(Path(entry.path), path)
             elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(_LEFT_OUT):
-                is_sealed = entry.name.rpartition(".")[0] in sealed
                 if self.former is None:
-                    self._keep(entry, path, is_sealed=is_sealed)
+                    self._keep(entry, path, is_sealed=entry.name.rpartition(".")[0] in sealed)
                 else:
-                    self._bring_back(entry, path, self.former.get(path), is_sealed=is_sealed)
+                    self._bring_back(entry, path, self.former.get(path))
 
     def _keep(self, entry: os.DirEntry[str], path: str, *, is_sealed: bool) -> None:
         """Link or copy a file of a cluster."""
@@ -77,12 +76,10 @@ class CopiedFiles:
         else:
             self.copied_bytes += copy_file(entry.path, str(self.root / path))
 
-    def _bring_back(
-        self, entry: os.DirEntry[str], path: str, known: LinkedFile | None, *, is_sealed: bool
-    ) -> None:
-        """Link or copy a file of a snapshot, as long as it was. A broker appends to a file that is not sealed."""
+    def _bring_back(self, entry: os.DirEntry[str], path: str, known: LinkedFile | None) -> None:
+        """Link or copy a file of a snapshot, as long as it was: a broker may have appended to it since."""
         is_whole = known is not None and entry.stat().st_size == known.size
-        if is_sealed and is_whole and self._link(entry, path):
+        if is_whole and self._link(entry, path):
             return
         target = str(self.root / path)
         self.copied_bytes += copy_file(entry.path, target, known.size if known else None)
