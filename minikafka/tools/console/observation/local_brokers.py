@@ -102,6 +102,9 @@ class LocalBrokers:
         """Return the condition of every process of the cluster."""
         return await look(self._found.directory, self._clock, self._rng, answers)
 
+    def has_faults(self) -> bool:
+        return self._found.record.has_faults
+
     def access(self) -> BrokerAccess:
         return self._access
 

@@ -74,6 +74,9 @@ class ObservedBrokers(Protocol):
     async def sights(self, answers: Known) -> Sights:
         """Return the condition of the cluster, given the brokers' answers to the question `state`."""
 
+    def has_faults(self) -> bool:
+        """True if the cluster was started with faults, so that its connections and disks can be harmed."""
+
     def access(self) -> BrokerAccess:
         """Return how clients connect to the brokers."""
 

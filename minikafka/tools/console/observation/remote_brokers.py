@@ -121,6 +121,9 @@ class RemoteBrokers:
         cluster.nodes = {id_: node for id_, node in self._nodes.items() if id_ in self._alive}
         return cluster.sights_from(answers)
 
+    def has_faults(self) -> bool:
+        return False  # they are commands for the machine of the cluster
+
     def access(self) -> BrokerAccess:
         return self._access
 

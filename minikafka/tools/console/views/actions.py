@@ -17,7 +17,8 @@ from minikafka.base.printable import printable
 from minikafka.runtime.spawning import own_environment
 from minikafka.tools.console.context import Asked, Console
 from minikafka.tools.console.errors import RequestRefused, invalid
-from minikafka.tools.console.views.action_table import ACTIONS, Action, Values
+from minikafka.tools.console.views.action_table import ACTIONS
+from minikafka.tools.console.views.arguments import Action, Values
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ LOGGED: Final = 1_000
 _ELSEWHERE: Final = (
     "the console works on processes of its own machine only, and this cluster is elsewhere"
 )
+
+_NO_FAULTS: Final = "the cluster was started without faults: `minikafka up --faults` starts one"
 
 
 class Finished(NamedTuple):
@@ -56,7 +59,9 @@ async def list_actions(console: Console, asked: Asked) -> list[dict[str, Any]]:
 
 def _why_not(console: Console, action: Action) -> str:
     """Return why this console cannot do an action, "" if it can."""
-    return _ELSEWHERE if action.on_machine and console.observed.options.machine is None else ""
+    if action.on_machine and console.observed.options.machine is None:
+        return _ELSEWHERE
+    return _NO_FAULTS if action.needs_faults and not console.observed.has_faults() else ""
 
 
 async def plan_action(console: Console, asked: Asked) -> dict[str, Any]:

@@ -84,6 +84,9 @@ class Brokers:
     async def sights(self, answers: Known) -> Sights:
         return Sights(ZooKeeperSight("127.0.0.1:2181", None), {})
 
+    def has_faults(self) -> bool:
+        return False
+
     def access(self) -> BrokerAccess:
         raise NotImplementedError
 

@@ -28,6 +28,16 @@ GIVEN: dict[str, dict[str, Any]] = {
     "set-config": {"topic": "t", "name": "retention.ms", "value": "-1"},
     "delete-config": {"topic": "t", "name": "retention.ms"},
     "produce": {"topic": "t", "value": "v"},
+    "cut": {"a": 1, "b": "zookeeper", "direction": "one"},
+    "cut-clients": {"broker": 1},
+    "delay": {"a": "1", "b": "2", "link": "fetch", "ms": 50},
+    "drop": {"a": "1", "b": "Clients"},
+    "reset": {"a": "1", "b": "2"},
+    "fill-disk": {"broker": "1"},
+    "slow-sync": {"broker": "1", "ms": 5},
+    "fail-sync": {"broker": "1"},
+    "expire-session": {"broker": "1"},
+    "heal": {"a": "1"},
 }
 WORDS = {
     "kill": "kill 1",
@@ -45,6 +55,16 @@ WORDS = {
     "set-config": "configs set --topic t retention.ms=-1",
     "delete-config": "configs delete --topic t retention.ms",
     "produce": "produce t --json",
+    "cut": "faults cut 1 zookeeper --direction one",
+    "cut-clients": "faults cut-clients 1",
+    "delay": "faults delay 1 2 --link fetch --ms 50",
+    "drop": "faults drop 1 clients",
+    "reset": "faults reset 1 2",
+    "fill-disk": "faults fill-disk 1",
+    "slow-sync": "faults slow-sync 1 --ms 5",
+    "fail-sync": "faults fail-sync 1",
+    "expire-session": "faults expire-session 1",
+    "heal": "faults heal 1",
 }
 
 
@@ -93,6 +113,8 @@ def test_action_is_a_command_that_the_command_line_accepts(name: str) -> None:
         ("abort-transaction", {"topic": "t", "partition": 0}),
         ("create-topic", {"topic": "t", "configs": "a"}),
         ("set-config", {"topic": "t", "name": "--broker", "value": "1"}),
+        ("cut", {"a": "1", "b": "--data"}),
+        ("delay", {"a": "1", "b": "2"}),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_command_is_made(name: str, given: object) -> None:
