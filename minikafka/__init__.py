@@ -1,8 +1,8 @@
 """minikafka: a Kafka-compatible broker cluster in asyncio Python.
 
-The public names of the package are `LocalCluster`, the exception `ClusterError`, which the methods of
-`LocalCluster` raise, and `history`, which records clients. They are imported on first use, so that `import minikafka`
-takes no time.
+The public names of the package are `LocalCluster`, the exceptions `ClusterError`, which the methods of
+`LocalCluster` raise, and `FaultMissed`, for a fault that hit nothing, and `history`, which records clients. They are
+imported on first use, so that `import minikafka` takes no time.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minikafka.testing.history import history
-    from minikafka.tools.cluster import ClusterError
+    from minikafka.tools.cluster import ClusterError, FaultMissed
     from minikafka.tools.cluster.local import LocalCluster
 
-__all__ = ["ClusterError", "LocalCluster", "history"]
+__all__ = ["ClusterError", "FaultMissed", "LocalCluster", "history"]
 
 
 def __getattr__(name: str) -> Any:

@@ -38,6 +38,7 @@ from minikafka.base.zookeeper import EMBEDDED, OWN
 from minikafka.checks.delivery import verdict
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.faults.script.actions import begin
 from minikafka.tools.cluster.secure.files import FIRST_USER
 
 TOPIC = "chaos"
@@ -196,9 +197,9 @@ async def under_load(
             display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
             faults[kind] += 1
             with during(kind):
-                await broker_faults.begin(cluster, kind, broker_id)
+                fault = await begin(cluster, kind, {"broker": broker_id}, None)
                 await wait_under_load(step, stream, length, deadline)
-                await broker_faults.end(cluster, kind, broker_id)
+                await fault.end()
         step.done(", ".join(f"{count} × {kind}" for kind, count in sorted(faults.items())))
     with display.step("heal") as step:
         await cluster.wait_for_isr(TOPIC)

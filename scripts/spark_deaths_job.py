@@ -51,6 +51,7 @@ from minikafka.checks.delivery import Reading, reads
 from minikafka.checks.replicas.anomalies import KINDS
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.cluster.faults.script.actions import begin
 
 PARTITIONS = 4
 COPY_PARTITIONS = 3
@@ -320,9 +321,9 @@ class Faults:
         broker_id = self.chance.randint(1, BROKERS)
         length = self.chance.uniform(*broker_faults.SECONDS)
         self._display.say(f"  {kind} broker {broker_id} for {length:.1f} s")
-        await broker_faults.begin(self._cluster, kind, broker_id)
+        begun = await begin(self._cluster, kind, {"broker": broker_id}, None)
         await asyncio.sleep(length)
-        await broker_faults.end(self._cluster, kind, broker_id)
+        await begun.end()
 
     async def _kill_driver(self) -> None:
         moments = () if self._standalone else DRIVER_MOMENTS

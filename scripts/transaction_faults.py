@@ -18,6 +18,7 @@ from display import Display
 from minikafka.deciders.transactions.steps import STEPS, TRANSACTION
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.directory import ClusterError
+from minikafka.tools.cluster.faults.script.actions import begin
 
 OFFSETS, STATE = "__consumer_offsets", "__transaction_state"
 PAUSE_SECONDS = (0.5, 12.0)
@@ -81,9 +82,9 @@ class Faults:
 
     async def _fault(self, kind: str, broker: int, seconds: float, why: str = "") -> None:
         self._say(f"{kind} broker {broker}{why} for {seconds:.1f} s")
-        await broker_faults.begin(self._cluster, kind, broker)
+        begun = await begin(self._cluster, kind, {"broker": broker}, None)
         await asyncio.sleep(seconds)
-        await broker_faults.end(self._cluster, kind, broker)
+        await begun.end()
 
     async def _coordinator(self, kind: str) -> None:
         """Kill or pause the leader of a partition of the coordinators' topic."""

@@ -206,7 +206,7 @@ LOCAL_IMPORTS = {
     ),
     "minikafka/tools/cli/kafka_home/servers.py": (1, "aiohttp and aiokafka are imported in part"),
     "minikafka/tools/cli/foreground/zookeeper_process.py": (1, "most servers have no keys, 2 MB"),
-    "minikafka/tools/cluster/__init__.py": (1, "reading a data directory needs no LocalCluster"),
+    "minikafka/tools/cluster/__init__.py": (2, "reading a data directory needs no LocalCluster"),
     "minikafka/tools/cluster/faults/names.py": (1, "only a held step needs the deciders, 20 ms"),
     "minikafka/tools/cluster/faults/sessions.py": (
         3,

@@ -86,6 +86,7 @@ def test_public_name_is_imported_by_a_new_process():
 def test_public_names_are_these():
     assert sorted(public_names()) == [
         "minikafka.ClusterError",
+        "minikafka.FaultMissed",
         "minikafka.LocalCluster",
         "minikafka.broker.ledger.reader.read_all",
         "minikafka.client",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -254,48 +255,36 @@ def test_step_at_a_paused_broker_names_it_at_the_end(cluster: BlockingCluster):
         cluster.pause(2)
 
 
-SCRIPT = """
-[[fault]]
-do = "kill"
-broker = "leader of scripted-0"
-after = { api = "Produce", n = 5 }
-for = 0.2
-
-[[fault]]
-do = "pause"
-broker = "held"
-at_step = "creation.partitions-new"
-for = 0.1
-
-[[fault]]
-do = "slow-sync"
-broker = 3
-ms = 1
-
-[[fault]]
-do = "restart"
-broker = 3
-at = 0
-"""
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 
 
-def test_script_harms_while_the_block_runs_and_heals_all(cluster: BlockingCluster, tmp_path: Path):
-    create(cluster, "scripted")
+def test_script_of_the_page_harms_while_the_block_runs(cluster: BlockingCluster, tmp_path: Path):
+    create(cluster, "events")
     script = tmp_path / "faults.toml"
-    script.write_text(SCRIPT)
-    values = [b"%d" % number for number in range(20)]
+    script.write_text(re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
+    values = [b"%d" % number for number in range(30)]
 
     with cluster.run_faults(script) as run:
-        assert produce(cluster, "scripted", *values) == 20
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        admin.create_topics([NewTopic("scripted-later", 1, 1)])["scripted-later"].result(30)
+        assert produce(cluster, "events", *values) == 30
         run.wait()
 
-    assert [result.begun for result in run.results] == [1, 1, 1, 1]
-    assert [dict(result.hits) for result in run.results[:2]] == [{"processes": 1}] * 2
-    assert str(run.results[0]) == "kill leader of scripted-0: began once, hit 1 process"
-    assert read(cluster, "scripted", 20) == values
+    kill, slow, restart = run.results
+    assert str(kill) == "kill leader of events-0: began once, hit 1 process"
+    assert slow.hits["operations"] > 0
+    assert restart.hits == {"processes": 1}
+    assert read(cluster, "events", 30) == values
     assert cluster.active_faults() == []
+
+
+def test_broker_that_is_paused_at_a_step_goes_on_when_the_fault_ends(cluster: BlockingCluster):
+    pause = {"do": "pause", "broker": "held", "at_step": "creation.partitions-new", "for": 0.1}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for topic in ("paused", "paused-again"):
+        with cluster.run_faults([pause]) as run:
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+            run.wait()
+        assert str(run.results[0]) == "pause held: began once, hit 1 process"
+        assert cluster.leader_of(topic, 0) in (1, 2, 3)
 
 
 async def test_script_in_a_coroutine_repeats_an_entry(shared: BlockingCluster):

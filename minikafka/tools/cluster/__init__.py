@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from minikafka.tools.cluster.directory import ClusterError
 
 if TYPE_CHECKING:
+    from minikafka.tools.cluster.faults.script.run import FaultMissed
     from minikafka.tools.cluster.local import LocalCluster
 
-__all__ = ["ClusterError", "LocalCluster"]
+__all__ = ["ClusterError", "FaultMissed", "LocalCluster"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from minikafka.tools.cluster.local import LocalCluster
 
         return LocalCluster
+    if name == "FaultMissed":
+        from minikafka.tools.cluster.faults.script.run import FaultMissed
+
+        return FaultMissed
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
