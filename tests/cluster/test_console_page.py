@@ -487,6 +487,9 @@ def test_replay_shows_the_cluster_at_the_time_of_the_slider(browser: Any, data: 
         expect(row_of(page, 0)).to_be_visible()
         page.get_by_role("button", name="◀ Event before").click()
         expect(page.get_by_role("button", name="More actions…")).to_be_disabled()
+        page.get_by_role("button", name="▶ Play").click()
+        expect(page.get_by_role("button", name="❚❚ Pause")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The console has not answered since")
     page.close()
 
 

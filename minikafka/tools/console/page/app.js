@@ -17,7 +17,12 @@ import { TopicView } from "./views/topic.js";
 import { TopicsView } from "./views/topics.js";
 import { TransactionsView } from "./views/transactions.js";
 
-const VIEWS = [["cluster", "Cluster"], ["topics", "Topics"], ["groups", "Groups"], ["transactions", "Transactions"]];
+const VIEWS = [
+  ["cluster", "Cluster"],
+  ["topics", "Topics"],
+  ["groups", "Groups"],
+  ["transactions", "Transactions"],
+];
 const RETRY_MS = 2000;
 const HIDDEN_MS = 5000;
 
@@ -27,16 +32,18 @@ const context = {
   model,
   act: (request) => new ActionDialog(request).open(),
   more: openAll,
-  at: null,  // the time of a replay, null at its end and in the present
+  at: null, // the time of a replay, null at its end and in the present
   open: (name) => context.go("partition", ...split(name)),
-  go: (...path) => { location.hash = hashOf(...path); },
+  go: (...path) => {
+    location.hash = hashOf(...path);
+  },
 };
 let view = null;
 let source = null;
 let lost = null;
 let hiding = 0;
 let refusal = null;
-let asked = {};  // what the stream was asked for
+let asked = {}; // what the stream was asked for
 
 function pathOfHash() {
   return location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
@@ -77,13 +84,18 @@ function connect(parameters = {}) {
   source?.close();
   asked = parameters;
   source = events("api/stream", parameters);
-  const on = (name, receive) => source.addEventListener(name, (event) => receive(JSON.parse(event.data), event.lastEventId));
+  const on = (name, receive) =>
+    source.addEventListener(name, (event) => receive(JSON.parse(event.data), event.lastEventId));
   on("snapshot", receiveSnapshot);
   on("frame", (frame) => model.apply(frame));
   on("ledger", receiveLine);
   on("unseen", ({ what, reason }) => model.setUnseen(what, reason));
   on("seen", ({ what }) => model.setUnseen(what, null));
-  source.onopen = () => { lost = null; refusal = null; drawStatus(); };
+  source.onopen = () => {
+    lost = null;
+    refusal = null;
+    drawStatus();
+  };
   source.onerror = () => disconnected(parameters);
 }
 
@@ -143,21 +155,38 @@ async function startReplay() {
 function drawStatus() {
   const texts = [];
   if (refusal) texts.push(`${refusal.message} ${refusal.hint}`);
-  else if (lost) texts.push(`The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`);
+  else if (lost)
+    texts.push(
+      `The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`,
+    );
   for (const [what, { reason, since }] of model.unseen) {
     const isExplained = ({ broker, text }) => what === `broker ${broker}` || text.startsWith(`${what} `);
     if (model.problems.some(isExplained)) continue;
     if (model.isReplay) texts.push(sentence(reason));
     else texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
   }
-  for (const { text, remedy } of model.problems) texts.push(`${sentence(text)} ${remedy ? sentence(remedy) : ""}`.trim());
+  for (const { text, remedy } of model.problems)
+    texts.push(`${sentence(text)} ${remedy ? sentence(remedy) : ""}`.trim());
   const banner = byId("banner");
   if (banner.dataset.texts !== JSON.stringify(texts)) {
     banner.dataset.texts = JSON.stringify(texts);
     banner.hidden = texts.length === 0;
-    fill(banner, el("ul", {}, texts.map((text) => el("li", {}, withCode(text)))));
+    fill(
+      banner,
+      el(
+        "ul",
+        {},
+        texts.map((text) => el("li", {}, withCode(text))),
+      ),
+    );
   }
-  const state = lost ? ["bad", "✕ no connection"] : model.isReplay ? ["", "replay"] : model.cluster ? ["ok", "● live"] : ["", "connecting"];
+  const state = lost
+    ? ["bad", "✕ no connection"]
+    : model.isReplay
+      ? ["", "replay"]
+      : model.cluster
+        ? ["ok", "● live"]
+        : ["", "connecting"];
   set(byId("connection"), "class", `badge ${state[0]}`);
   write(byId("connection"), model.cluster?.user ? `${state[1]} as ${model.cluster.user}` : state[1]);
 }
@@ -175,11 +204,17 @@ function draw() {
 }
 
 function start() {
-  fill(byId("views"), VIEWS.map(([name, title]) => el("a", { href: hashOf(name), "data-view": name }, title)));
+  fill(
+    byId("views"),
+    VIEWS.map(([name, title]) => el("a", { href: hashOf(name), "data-view": name }, title)),
+  );
   startTheme(byId("theme"));
   startKeys({ go: context.go, back, theme: byId("theme"), help: byId("keys") });
   if (!hasToken) {
-    refusal = { message: "The address of this page has no token.", hint: "Open the whole address that `minikafka console` has printed." };
+    refusal = {
+      message: "The address of this page has no token.",
+      hint: "Open the whole address that `minikafka console` has printed.",
+    };
     return drawStatus();
   }
   addEventListener("hashchange", route);

@@ -35,7 +35,9 @@ export function events(path, parameters = {}) {
 }
 
 function withQuery(path, parameters) {
-  const present = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const present = Object.entries(parameters).filter(
+    ([, value]) => value !== "" && value !== null && value !== undefined,
+  );
   const query = new URLSearchParams(present).toString();
   return query ? `${path}?${query}` : path;
 }

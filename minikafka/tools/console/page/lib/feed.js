@@ -26,7 +26,13 @@ function isrEvent(line, key) {
   const joined = line.isr.filter((id) => !line.before.includes(id));
   const changes = [left.length && `${listed(left)} left the ISR`, joined.length && `${listed(joined)} joined the ISR`];
   const change = `${changes.filter(Boolean).join(", ")}${line.outcome === "ok" ? "" : ` (${line.outcome})`}`;
-  return { key, time: line.time, change, names: [`${line.topic}-${line.partition}`], text: `${line.topic}-${line.partition}: ${change}` };
+  return {
+    key,
+    time: line.time,
+    change,
+    names: [`${line.topic}-${line.partition}`],
+    text: `${line.topic}-${line.partition}: ${change}`,
+  };
 }
 
 /** Add an event to the last one if both are the same change of different partitions at one moment; true if so. */

@@ -12,12 +12,25 @@ export class Grid {
     Object.assign(this, { keyOf, rowClass, open, items: [], active: [0, 0], pool: new Map() });
     this.head = el("div", { role: "row", class: "grid-row grid-head", "aria-rowindex": 1 });
     this.space = el("div", { class: "grid-space", role: "rowgroup" });
-    this.body = el("div", { class: "grid-scroll", onscroll: () => this.draw(), tabindex: -1 },
-      el("div", { role: "rowgroup", class: "grid-top" }, this.head), this.space);
-    this.element = el("div", {
-      role: "grid", class: "grid", tabindex: 0, "aria-label": label, "aria-readonly": "true",
-      onkeydown: (event) => this.move(event), onfocus: () => this.draw(),
-    }, this.body);
+    this.body = el(
+      "div",
+      { class: "grid-scroll", onscroll: () => this.draw(), tabindex: -1 },
+      el("div", { role: "rowgroup", class: "grid-top" }, this.head),
+      this.space,
+    );
+    this.element = el(
+      "div",
+      {
+        role: "grid",
+        class: "grid",
+        tabindex: 0,
+        "aria-label": label,
+        "aria-readonly": "true",
+        onkeydown: (event) => this.move(event),
+        onfocus: () => this.draw(),
+      },
+      this.body,
+    );
     this.id = `grid-${Math.random().toString(36).slice(2, 8)}`;
     this.setColumns(columns);
     new ResizeObserver(() => this.draw()).observe(this.body);
@@ -25,8 +38,11 @@ export class Grid {
 
   setColumns(columns) {
     this.columns = columns;
-    this.head.replaceChildren(...columns.map((column) =>
-      el("div", { role: "columnheader", class: `cell ${column.className}`, title: column.title }, column.name)));
+    this.head.replaceChildren(
+      ...columns.map((column) =>
+        el("div", { role: "columnheader", class: `cell ${column.className}`, title: column.title }, column.name),
+      ),
+    );
     set(this.element, "aria-colcount", columns.length);
     for (const node of this.pool.values()) node.remove();
     this.pool.clear();
@@ -64,8 +80,13 @@ export class Grid {
   }
 
   newRow() {
-    const node = el("div", { role: "row", class: "grid-row" }, this.columns.map((column, at) =>
-      el("div", { role: "gridcell", class: `cell ${column.className}`, "aria-colindex": at + 1 })));
+    const node = el(
+      "div",
+      { role: "row", class: "grid-row" },
+      this.columns.map((column, at) =>
+        el("div", { role: "gridcell", class: `cell ${column.className}`, "aria-colindex": at + 1 }),
+      ),
+    );
     node.addEventListener("click", () => this.clicked(node.index));
     this.space.append(node);
     return node;
@@ -107,8 +128,14 @@ export class Grid {
   move(event) {
     const page = Math.max(1, Math.floor(this.body.clientHeight / ROW_PX) - 2);
     const steps = {
-      ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1], PageDown: [page, 0], PageUp: [-page, 0],
-      Home: [event.ctrlKey ? -Infinity : 0, -Infinity], End: [event.ctrlKey ? Infinity : 0, Infinity],
+      ArrowDown: [1, 0],
+      ArrowUp: [-1, 0],
+      ArrowRight: [0, 1],
+      ArrowLeft: [0, -1],
+      PageDown: [page, 0],
+      PageUp: [-page, 0],
+      Home: [event.ctrlKey ? -Infinity : 0, -Infinity],
+      End: [event.ctrlKey ? Infinity : 0, Infinity],
     };
     const step = steps[event.key];
     if (event.key === "Enter" && this.items.length) this.open(this.items[this.active[0]]);

@@ -27,7 +27,8 @@ export function sentence(model, found) {
     const level = found.offline ? "bad" : "warn";
     return { level, text: `Of ${count(found.all, "partition")}, ${parts.join(" and ")}${because}.` };
   }
-  if (down.length) return { level: "warn", text: `All partitions have their replicas in sync, but ${down.join("; ")}.` };
+  if (down.length)
+    return { level: "warn", text: `All partitions have their replicas in sync, but ${down.join("; ")}.` };
   return { level: "ok", text: `${count(found.all, "partition")}, each with a leader and all replicas in sync.` };
 }
 

@@ -10,7 +10,11 @@ const FLASH_MS = 1500;
 
 /** True if the leader, epoch, replicas or ISR differ. */
 function isMoved(before, row) {
-  return before[LEADER] !== row[LEADER] || before[EPOCH] !== row[EPOCH] || [REPLICAS, ISR, OFFLINE].some((at) => String(before[at]) !== String(row[at]));
+  return (
+    before[LEADER] !== row[LEADER] ||
+    before[EPOCH] !== row[EPOCH] ||
+    [REPLICAS, ISR, OFFLINE].some((at) => String(before[at]) !== String(row[at]))
+  );
 }
 
 export class Model extends EventTarget {
@@ -41,7 +45,8 @@ export class Model extends EventTarget {
   /** Apply the changes since the last frame. */
   apply(frame) {
     if (!this.cluster) return;
-    for (const broker of frame.brokers ?? []) this.brokers.set(broker.id, { ...this.brokers.get(broker.id), ...broker });
+    for (const broker of frame.brokers ?? [])
+      this.brokers.set(broker.id, { ...this.brokers.get(broker.id), ...broker });
     Object.assign(this.cluster, frame.cluster ?? {});
     const isSorted = this.applyRows(frame, frame.time_ms ?? Date.now());
     if (frame.problems) this.problems = frame.problems;
@@ -91,7 +96,7 @@ export class Model extends EventTarget {
   }
 
   addEvent(event) {
-    if (this.keys.has(event.key)) return;  // sent again after a new connection
+    if (this.keys.has(event.key)) return; // sent again after a new connection
     this.keys.add(event.key);
     if (this.keys.size > KEYS_MAX) this.keys.delete(this.keys.values().next().value);
     if (!isJoined(this.events.at(-1), event)) this.events.push(event);
@@ -112,7 +117,7 @@ export class Model extends EventTarget {
 
   sort() {
     const names = [...this.partitions.keys()].map((name) => [name, ...split(name)]);
-    const isInternal = (topic) => Number(topic.startsWith("__"));  // Kafka's own topics come last
+    const isInternal = (topic) => Number(topic.startsWith("__")); // Kafka's own topics come last
     names.sort((a, b) => isInternal(a[1]) - isInternal(b[1]) || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : a[2] - b[2]));
     this.order = names.map(([name]) => name);
   }

@@ -1,7 +1,16 @@
 // A partition as the server sends it: an array, so that 10,000 of them are small.
 
-export const LEADER = 0, EPOCH = 1, REPLICAS = 2, ISR = 3, OFFLINE = 4, HIGH_WATERMARK = 5, LOG_END = 6, LOG_START = 7;
-export const ADDING = 8, REMOVING = 9, LAST_STABLE = 10;
+export const LEADER = 0,
+  EPOCH = 1,
+  REPLICAS = 2,
+  ISR = 3,
+  OFFLINE = 4,
+  HIGH_WATERMARK = 5,
+  LOG_END = 6,
+  LOG_START = 7;
+export const ADDING = 8,
+  REMOVING = 9,
+  LAST_STABLE = 10;
 
 export const hasLeader = (row) => row[LEADER] !== null && row[LEADER] !== undefined && row[LEADER] >= 0;
 

@@ -8,19 +8,41 @@ export class Table {
     Object.assign(this, { columns, keyOf, empty, rowAttributes });
     this.body = el("tbody", {});
     this.none = el("p", { class: "empty", hidden: true }, empty);
-    this.table = el("table", { "aria-label": label },
-      el("thead", {}, el("tr", {}, columns.map((column) => el("th", { scope: "col", class: column.className }, column.name)))), this.body);
+    this.table = el(
+      "table",
+      { "aria-label": label },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          columns.map((column) => el("th", { scope: "col", class: column.className }, column.name)),
+        ),
+      ),
+      this.body,
+    );
     this.element = el("div", { class: "table" }, this.table, this.none);
   }
 
   show(items) {
-    keyed(this.body, items, this.keyOf, (item) => this.row(item), (row, item) => this.update(row, item));
+    keyed(
+      this.body,
+      items,
+      this.keyOf,
+      (item) => this.row(item),
+      (row, item) => this.update(row, item),
+    );
     this.none.hidden = items.length > 0;
     this.table.hidden = items.length === 0;
   }
 
   row(item) {
-    return el("tr", {}, this.columns.map((column) => el("td", { class: column.className, "data-label": column.name })));
+    return el(
+      "tr",
+      {},
+      this.columns.map((column) => el("td", { class: column.className, "data-label": column.name })),
+    );
   }
 
   update(row, item) {
@@ -47,7 +69,13 @@ export function labelled(label, input, hint = "") {
   const id = `field-${fields}`;
   set(input, "id", id);
   if (hint) set(input, "aria-describedby", `${id}-hint`);
-  return el("div", { class: "field" }, el("label", { for: id }, label), input, hint ? el("small", { class: "muted", id: `${id}-hint` }, hint) : null);
+  return el(
+    "div",
+    { class: "field" },
+    el("label", { for: id }, label),
+    input,
+    hint ? el("small", { class: "muted", id: `${id}-hint` }, hint) : null,
+  );
 }
 
 export const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));

@@ -15,22 +15,42 @@ export class ActionDialog {
     Object.assign(this, { action, values, fields, dangerous, done, inputs: new Map() });
     this.plan = el("div", { class: "plan", "aria-live": "polite" });
     this.outcome = el("div", { role: "status" });
-    this.confirm = el("button", { type: "submit", class: dangerous ? "danger solid" : "primary", disabled: true, "data-confirm": true }, title);
+    this.confirm = el(
+      "button",
+      { type: "submit", class: dangerous ? "danger solid" : "primary", disabled: true, "data-confirm": true },
+      title,
+    );
     this.cancel = el("button", { type: "button", onclick: () => this.dialog.close() }, "Cancel");
-    const form = el("form", { method: "dialog", onsubmit: (event) => { event.preventDefault(); this.run(); } },
-      el("h2", { id: "dialog-title" }, title), this.fieldset(), this.plan, this.outcome,
-      el("div", { class: "buttons end" }, this.cancel, this.confirm));
+    const form = el(
+      "form",
+      {
+        method: "dialog",
+        onsubmit: (event) => {
+          event.preventDefault();
+          this.run();
+        },
+      },
+      el("h2", { id: "dialog-title" }, title),
+      this.fieldset(),
+      this.plan,
+      this.outcome,
+      el("div", { class: "buttons end" }, this.cancel, this.confirm),
+    );
     this.dialog = el("dialog", { "aria-labelledby": "dialog-title", onclose: () => this.dialog.remove() }, form);
   }
 
   fieldset() {
     if (!this.fields.length) return null;
-    return el("div", { class: "fields" }, this.fields.map((field) => {
-      const input = inputOf(field);
-      input.addEventListener("input", () => this.later());
-      this.inputs.set(field.name, input);
-      return labelled(field.label ?? field.name, input, field.hint);
-    }));
+    return el(
+      "div",
+      { class: "fields" },
+      this.fields.map((field) => {
+        const input = inputOf(field);
+        input.addEventListener("input", () => this.later());
+        this.inputs.set(field.name, input);
+        return labelled(field.label ?? field.name, input, field.hint);
+      }),
+    );
   }
 
   open() {
@@ -58,7 +78,8 @@ export class ActionDialog {
   /** Ask the server for the command line and the plan of the arguments, and allow the action if it can be done. */
   async showPlan() {
     fill(this.outcome);
-    if (!this.isComplete()) return fill(this.plan, el("p", { class: "muted" }, "Fill in the fields to see the command and its plan."));
+    if (!this.isComplete())
+      return fill(this.plan, el("p", { class: "muted" }, "Fill in the fields to see the command and its plan."));
     const asked = JSON.stringify(this.arguments_());
     if (!this.plan.children.length) fill(this.plan, el("p", { class: "muted" }, "Asking for the plan …"));
     try {
@@ -73,11 +94,16 @@ export class ActionDialog {
 
   receive({ command, plan = [], why_not: whyNot, is_dangerous: isDangerous }) {
     if (isDangerous) set(this.confirm, "class", "danger solid");
-    fill(this.plan, el("h3", {}, "Command"), commandOf(command),
+    fill(
+      this.plan,
+      el("h3", {}, "Command"),
+      commandOf(command),
       el("h3", {}, "What will happen"),
       sentences(plan.slice(0, PLAN_LINES_MAX)),
-      plan.length > PLAN_LINES_MAX && el("p", { class: "muted" }, `and ${count(plan.length - PLAN_LINES_MAX, "further line")}`),
-      whyNot ? el("p", { class: "problem" }, sentence(whyNot)) : null);
+      plan.length > PLAN_LINES_MAX &&
+        el("p", { class: "muted" }, `and ${count(plan.length - PLAN_LINES_MAX, "further line")}`),
+      whyNot ? el("p", { class: "problem" }, sentence(whyNot)) : null,
+    );
     set(this.confirm, "disabled", Boolean(whyNot));
   }
 
@@ -94,8 +120,17 @@ export class ActionDialog {
   }
 
   show({ exit_code: code, output }) {
-    const text = code === 0 ? "Done." : code === null ? "The command has not ended in time." : `The command failed with exit code ${code}.`;
-    fill(this.outcome, el("p", { class: code === 0 ? "done" : "problem" }, text), output ? el("pre", { class: "output", tabindex: 0 }, output) : null);
+    const text =
+      code === 0
+        ? "Done."
+        : code === null
+          ? "The command has not ended in time."
+          : `The command failed with exit code ${code}.`;
+    fill(
+      this.outcome,
+      el("p", { class: code === 0 ? "done" : "problem" }, text),
+      output ? el("pre", { class: "output", tabindex: 0 }, output) : null,
+    );
     announce(text);
     write(this.cancel, "Close");
     this.confirm.hidden = code === 0;
@@ -112,7 +147,11 @@ const valueOf = (input) => (input.type === "number" && input.value !== "" ? Numb
 function inputOf({ name, kind, values, value = "", required = false, min, max }) {
   const common = { name, required };
   if (kind === "choice" || values?.length) {
-    const select = el("select", common, values.map((each) => el("option", { value: each }, String(each))));
+    const select = el(
+      "select",
+      common,
+      values.map((each) => el("option", { value: each }, String(each))),
+    );
     select.value = value || values[0];
     return select;
   }
@@ -125,14 +164,23 @@ function inputOf({ name, kind, values, value = "", required = false, min, max })
 export async function openAll() {
   const list = el("ul", { class: "choices" });
   const ran = el("ol", { class: "ran" });
-  const dialog = el("dialog", { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() },
-    el("h2", { id: "dialog-title" }, "Actions"), list, el("h3", {}, "Commands that this console has run"), ran,
-    el("div", { class: "buttons end" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close")));
+  const dialog = el(
+    "dialog",
+    { "aria-labelledby": "dialog-title", onclose: () => dialog.remove() },
+    el("h2", { id: "dialog-title" }, "Actions"),
+    list,
+    el("h3", {}, "Commands that this console has run"),
+    ran,
+    el("div", { class: "buttons end" }, el("button", { type: "button", onclick: () => dialog.close() }, "Close")),
+  );
   document.body.append(dialog);
   dialog.showModal();
   try {
     const [actions, runs] = await Promise.all([get("api/actions"), get("api/actions/runs")]);
-    fill(list, actions.map((each) => choiceOf(each, dialog)));
+    fill(
+      list,
+      actions.map((each) => choiceOf(each, dialog)),
+    );
     fill(ran, runs.toReversed().map(runOf), !runs.length && el("li", { class: "muted" }, "None yet."));
     list.querySelector("button:not(:disabled)")?.focus();
   } catch (error) {
@@ -141,18 +189,32 @@ export async function openAll() {
 }
 
 function choiceOf(each, dialog) {
-  const fields = each.arguments.map((argument) => ({ ...argument, label: argument.label ?? argument.name.replaceAll("_", " ") }));
+  const fields = each.arguments.map((argument) => ({
+    ...argument,
+    label: argument.label ?? argument.name.replaceAll("_", " "),
+  }));
   const open = () => {
     dialog.close();
     new ActionDialog({ action: each.action, title: titleOf(each.action), fields }).open();
   };
-  return el("li", {}, el("button", { type: "button", disabled: !each.available, onclick: open }, titleOf(each.action)),
-    each.available ? null : el("small", { class: "muted" }, each.why_not));
+  return el(
+    "li",
+    {},
+    el("button", { type: "button", disabled: !each.available, onclick: open }, titleOf(each.action)),
+    each.available ? null : el("small", { class: "muted" }, each.why_not),
+  );
 }
 
 function runOf({ time_ms: time, user, command, exit_code: code }) {
   const outcome = code === 0 ? "" : code === null ? " (not ended in time)" : ` (exit code ${code})`;
-  return el("li", {}, el("time", { class: "mono muted" }, `${clock(time, false)} ${user ?? ""}`), " ", el("code", {}, command), outcome);
+  return el(
+    "li",
+    {},
+    el("time", { class: "mono muted" }, `${clock(time, false)} ${user ?? ""}`),
+    " ",
+    el("code", {}, command),
+    outcome,
+  );
 }
 
 const titleOf = (action) => action[0].toUpperCase() + action.slice(1).replaceAll("-", " ");

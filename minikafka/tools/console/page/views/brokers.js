@@ -17,17 +17,27 @@ export function brokerCards(list, context) {
   const { model } = context;
   const nodes = model.brokerIds.map((id) => brokerOf(model, model.brokers.get(id)));
   if (model.cluster.zookeeper?.address) nodes.push(zookeeperOf(model.cluster.zookeeper));
-  keyed(list, nodes, (node) => node.key, () => newCard(), (card, node) => drawCard(card, node, context));
+  keyed(
+    list,
+    nodes,
+    (node) => node.key,
+    () => newCard(),
+    (card, node) => drawCard(card, node, context),
+  );
 }
 
 function brokerOf(model, broker) {
   return {
-    key: String(broker.id), name: `Broker ${broker.id}`, state: broker.state,
+    key: String(broker.id),
+    name: `Broker ${broker.id}`,
+    state: broker.state,
     address: broker.host ? `${broker.host}:${broker.port}` : "",
     lines: [
       ["Leads", `${number(broker.leaders)}, preferred for ${number(broker.preferred)}`],
       ["Replicas", number(broker.replicas)],
-      ...(broker.bytes_in === null || broker.bytes_in === undefined ? [] : [["Traffic", `${bytes(Math.round(broker.bytes_in))}/s in, ${bytes(Math.round(broker.bytes_out))}/s out`]]),
+      ...(broker.bytes_in === null || broker.bytes_in === undefined
+        ? []
+        : [["Traffic", `${bytes(Math.round(broker.bytes_in))}/s in, ${bytes(Math.round(broker.bytes_out))}/s out`]]),
       ...(broker.rack ? [["Rack", broker.rack]] : []),
     ],
     note: noteOf(model, broker),
@@ -41,7 +51,14 @@ function noteOf(model, broker) {
 }
 
 function zookeeperOf({ address, state }) {
-  return { key: "zookeeper", name: "ZooKeeper", state: state ?? "running", address: address ?? "", lines: [], note: "" };
+  return {
+    key: "zookeeper",
+    name: "ZooKeeper",
+    state: state ?? "running",
+    address: address ?? "",
+    lines: [],
+    note: "",
+  };
 }
 
 function newCard() {
@@ -52,7 +69,13 @@ function newCard() {
   card.note_ = el("p", { class: "note" });
   card.lines_ = el("dl", {});
   card.verbs_ = el("div", { class: "buttons" });
-  card.append(el("div", { class: "card-top" }, card.title_, card.state_), card.address_, card.note_, card.lines_, card.verbs_);
+  card.append(
+    el("div", { class: "card-top" }, card.title_, card.state_),
+    card.address_,
+    card.note_,
+    card.lines_,
+    card.verbs_,
+  );
   return card;
 }
 
@@ -64,18 +87,30 @@ function drawCard(card, node, context) {
   write(card.address_, node.address);
   write(card.note_, node.note);
   set(card.note_, "class", `note${node.note.startsWith("session") ? " warn" : ""}`);
-  keyed(card.lines_, node.lines, ([name]) => name,
-    ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})), (line, [, value]) => write(line.lastChild, value));
-  const verbs = context.model.cluster.can_stop_processes === false ? [] : VERBS[node.state] ?? ["kill", "start"];
+  keyed(
+    card.lines_,
+    node.lines,
+    ([name]) => name,
+    ([name]) => el("div", {}, el("dt", {}, name), el("dd", {})),
+    (line, [, value]) => write(line.lastChild, value),
+  );
+  const verbs = context.model.cluster.can_stop_processes === false ? [] : (VERBS[node.state] ?? ["kill", "start"]);
   keyed(card.verbs_, verbs, String, (verb) => verbButton(verb, node, context));
 }
 
 function verbButton(verb, node, context) {
   const title = `${LABELS[verb]} ${node.name.replace("Broker", "broker")}`;
   const run = () => context.act({ action: verb, arguments: { broker: node.key }, title, dangerous: verb === "kill" });
-  return el("button", {
-    type: "button", class: verb === "kill" ? "danger" : "", "data-action": verb, disabled: context.model.isReplay,
-    "aria-label": title, onclick: run,
-  }, LABELS[verb]);
+  return el(
+    "button",
+    {
+      type: "button",
+      class: verb === "kill" ? "danger" : "",
+      "data-action": verb,
+      disabled: context.model.isReplay,
+      "aria-label": title,
+      onclick: run,
+    },
+    LABELS[verb],
+  );
 }
-

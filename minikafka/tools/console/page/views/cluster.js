@@ -28,14 +28,20 @@ export class ClusterView {
     this.spark = el("div", { class: "spark" });
     this.buildGrid();
     this.feed = el("ol", { class: "feed", "aria-label": "Last events" });
-    this.element = el("div", { class: "view cluster" },
+    this.element = el(
+      "div",
+      { class: "view cluster" },
       el("section", { "aria-label": "Health" }, el("div", { class: "headline" }, this.health, this.spark), this.cards),
-      el("div", { class: "split" }, this.gridSection(), this.feedSection()));
+      el("div", { class: "split" }, this.gridSection(), this.feedSection()),
+    );
   }
 
   buildGrid() {
     this.grid = new Grid({
-      label: "Partitions", columns: [], keyOf: (name) => name, rowClass: (name) => this.rowClass(name),
+      label: "Partitions",
+      columns: [],
+      keyOf: (name) => name,
+      rowClass: (name) => this.rowClass(name),
       open: (name) => this.context.open(name),
     });
     this.overview = new Overview(this.grid, (name) => severity(this.model.partitions.get(name)));
@@ -44,20 +50,37 @@ export class ClusterView {
   gridSection() {
     this.total = el("span", { class: "muted", role: "status" });
     this.search = el("input", {
-      type: "search", placeholder: "Filter by name  ( / )", "aria-label": "Filter partitions by name", "data-filter": true,
-      oninput: () => { this.text = this.search.value.trim(); this.arrange(); },
+      type: "search",
+      placeholder: "Filter by name  ( / )",
+      "aria-label": "Filter partitions by name",
+      "data-filter": true,
+      oninput: () => {
+        this.text = this.search.value.trim();
+        this.arrange();
+      },
     });
     this.choices = el("div", { class: "segmented", role: "group", "aria-label": "Which partitions" });
-    this.more = el("button", { type: "button", onclick: () => this.context.more(), disabled: this.model.isReplay }, "More actions…");
-    return el("section", { class: "panel grow", "aria-label": "Partitions" },
+    this.more = el(
+      "button",
+      { type: "button", onclick: () => this.context.more(), disabled: this.model.isReplay },
+      "More actions…",
+    );
+    return el(
+      "section",
+      { class: "panel grow", "aria-label": "Partitions" },
       el("div", { class: "bar" }, el("h2", {}, "Partitions"), this.total, this.choices, this.search),
-      el("div", { class: "grid-frame" }, this.grid.element, this.overview.element), legend());
+      el("div", { class: "grid-frame" }, this.grid.element, this.overview.element),
+      legend(),
+    );
   }
 
   feedSection() {
-    return el("section", { class: "panel side", "aria-label": "Events" },
+    return el(
+      "section",
+      { class: "panel side", "aria-label": "Events" },
       el("div", { class: "bar" }, el("h2", {}, "Events"), this.more),
-      el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Event list" }, this.feed));
+      el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Event list" }, this.feed),
+    );
   }
 
   update() {
@@ -92,10 +115,16 @@ export class ClusterView {
 
   brokerColumn(id) {
     return {
-      name: String(id), title: `Broker ${id}`, className: "mark",
+      name: String(id),
+      title: `Broker ${id}`,
+      className: "mark",
       cell: (name) => {
         const role = roleOf(this.model.partitions.get(name), id);
-        return { text: role.mark, className: `${role.state}${role.isPreferred ? " preferred" : ""}`, label: `broker ${id}: ${role.words}` };
+        return {
+          text: role.mark,
+          className: `${role.state}${role.isPreferred ? " preferred" : ""}`,
+          label: `broker ${id}: ${role.words}`,
+        };
       },
     };
   }
@@ -114,30 +143,54 @@ export class ClusterView {
   drawChoices() {
     const { found } = this;
     const totals = { all: found.all, bad: found.offline + found.under, elsewhere: found.elsewhere };
-    keyed(this.choices, Object.keys(FILTERS), String, (name) => el("button", {
-      type: "button", "data-choice": name,
-      onclick: () => { this.chosen = name; this.update(); },
-    }), (node, name) => {
-      set(node, "aria-pressed", String(this.chosen === name));
-      write(node, `${FILTERS[name][0]} ${number(totals[name])}`);
-    });
+    keyed(
+      this.choices,
+      Object.keys(FILTERS),
+      String,
+      (name) =>
+        el("button", {
+          type: "button",
+          "data-choice": name,
+          onclick: () => {
+            this.chosen = name;
+            this.update();
+          },
+        }),
+      (node, name) => {
+        set(node, "aria-pressed", String(this.chosen === name));
+        write(node, `${FILTERS[name][0]} ${number(totals[name])}`);
+      },
+    );
   }
 
   arrange() {
     const isShown = FILTERS[this.chosen][1];
     const text = this.text.toLowerCase();
     const isPlain = this.chosen === "all" && !text;
-    const items = isPlain ? this.model.order : this.model.order.filter(
-      (name) => name.toLowerCase().includes(text) && isShown(this.model.partitions.get(name)));
+    const items = isPlain
+      ? this.model.order
+      : this.model.order.filter(
+          (name) => name.toLowerCase().includes(text) && isShown(this.model.partitions.get(name)),
+        );
     this.grid.setItems(items);
     this.overview.draw();
-    write(this.total, items.length === this.model.order.length ? "" : `${number(items.length)} of ${count(this.model.order.length, "partition")}`);
+    write(
+      this.total,
+      items.length === this.model.order.length
+        ? ""
+        : `${number(items.length)} of ${count(this.model.order.length, "partition")}`,
+    );
   }
 
   drawFeed() {
     const events = this.model.events.slice(-EVENTS_SHOWN).reverse();
-    keyed(this.feed, events, (event) => event.key, (event) => el("li", {},
-      el("time", {}, clock(event.time, false)), el("span", {}, event.text)), (node, event) => write(node.lastChild, event.text));
+    keyed(
+      this.feed,
+      events,
+      (event) => event.key,
+      (event) => el("li", {}, el("time", {}, clock(event.time, false)), el("span", {}, event.text)),
+      (node, event) => write(node.lastChild, event.text),
+    );
     if (!events.length) fill(this.feed, el("li", { class: "empty" }, "The ledgers have no events yet."));
   }
 
@@ -145,9 +198,15 @@ export class ClusterView {
 }
 
 function legend() {
-  const entry = (className, mark, text) => el("li", {}, el("span", { class: `cell mark ${className}`, "aria-hidden": "true" }, mark), text);
-  return el("ul", { class: "legend", "aria-label": "Marks" },
-    entry("leader", "L", "leader"), entry("insync", "●", "in sync"), entry("lagging", "○", "not in sync"),
-    entry("offline", "✕", "offline"), entry("insync preferred", "●", "underlined: preferred leader"));
+  const entry = (className, mark, text) =>
+    el("li", {}, el("span", { class: `cell mark ${className}`, "aria-hidden": "true" }, mark), text);
+  return el(
+    "ul",
+    { class: "legend", "aria-label": "Marks" },
+    entry("leader", "L", "leader"),
+    entry("insync", "●", "in sync"),
+    entry("lagging", "○", "not in sync"),
+    entry("offline", "✕", "offline"),
+    entry("insync preferred", "●", "underlined: preferred leader"),
+  );
 }
-

@@ -12,10 +12,15 @@ export class GroupsView {
   constructor() {
     this.problem = el("div", {});
     this.table = new Table({
-      label: "Consumer groups", keyOf: (group) => group.group,
+      label: "Consumer groups",
+      keyOf: (group) => group.group,
       empty: "No consumer group has committed an offset or joined yet. Try: minikafka consume TOPIC --group NAME",
       columns: [
-        { name: "Group", className: "name", node: (group, cell) => once(cell, () => link(group.group, "groups", group.group)) },
+        {
+          name: "Group",
+          className: "name",
+          node: (group, cell) => once(cell, () => link(group.group, "groups", group.group)),
+        },
         { name: "State", text: (group) => group.state ?? "–" },
         { name: "Members", className: "number", text: (group) => number(sizeOf(group.members)) },
         { name: "Lag", className: "number", text: (group) => number(group.lag) },
@@ -23,8 +28,13 @@ export class GroupsView {
         { name: "Coordinator", text: (group) => (group.coordinator >= 0 ? `broker ${group.coordinator}` : "none") },
       ],
     });
-    this.element = el("div", { class: "view" }, el("div", { class: "headline" }, el("h2", { class: "large" }, "Consumer groups")),
-      this.problem, el("section", { class: "panel flush" }, this.table.element));
+    this.element = el(
+      "div",
+      { class: "view" },
+      el("div", { class: "headline" }, el("h2", { class: "large" }, "Consumer groups")),
+      this.problem,
+      el("section", { class: "panel flush" }, this.table.element),
+    );
     this.stop = polled(() => this.load(), 2000);
   }
 
@@ -54,18 +64,39 @@ export class GroupView {
     this.facts = el("dl", { class: "facts" });
     this.why = whyPanel(`why/group/${segment(group)}`);
     this.buildTables();
-    const section = (title, content) => el("section", { class: "panel flush", "aria-label": title }, el("div", { class: "bar" }, el("h2", {}, title)), content);
-    this.element = el("div", { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, group), el("span", { class: "muted" }, "consumer group"), el("span", { class: "grow" }),
-        el("button", { type: "button", onclick: () => this.why.load(), disabled: context.model.isReplay }, "Why?")),
-      this.problem, this.facts, this.why.element,
-      section("Members", this.members.element), section("Lag", this.offsets.element), section("Rebalances", this.rebalances.element));
+    const section = (title, content) =>
+      el(
+        "section",
+        { class: "panel flush", "aria-label": title },
+        el("div", { class: "bar" }, el("h2", {}, title)),
+        content,
+      );
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "div",
+        { class: "headline" },
+        el("h2", { class: "large" }, group),
+        el("span", { class: "muted" }, "consumer group"),
+        el("span", { class: "grow" }),
+        el("button", { type: "button", onclick: () => this.why.load(), disabled: context.model.isReplay }, "Why?"),
+      ),
+      this.problem,
+      this.facts,
+      this.why.element,
+      section("Members", this.members.element),
+      section("Lag", this.offsets.element),
+      section("Rebalances", this.rebalances.element),
+    );
     this.stop = polled(() => this.load(), 1500);
   }
 
   buildTables() {
     this.members = new Table({
-      label: "Members", keyOf: (member) => member.id, empty: "The group has no members.",
+      label: "Members",
+      keyOf: (member) => member.id,
+      empty: "The group has no members.",
       columns: [
         { name: "Member", className: "name mono", text: (member) => member.id },
         { name: "Client id", text: (member) => member.client_id || "–" },
@@ -74,9 +105,16 @@ export class GroupView {
       ],
     });
     this.offsets = new Table({
-      label: "Lag of each partition", keyOf: (row) => `${row.topic}-${row.partition}`, empty: "The group has committed no offset.",
+      label: "Lag of each partition",
+      keyOf: (row) => `${row.topic}-${row.partition}`,
+      empty: "The group has committed no offset.",
       columns: [
-        { name: "Partition", className: "name", node: (row, cell) => once(cell, () => link(`${row.topic}-${row.partition}`, "partition", row.topic, row.partition)) },
+        {
+          name: "Partition",
+          className: "name",
+          node: (row, cell) =>
+            once(cell, () => link(`${row.topic}-${row.partition}`, "partition", row.topic, row.partition)),
+        },
         { name: "Committed", className: "number", text: (row) => number(row.committed) },
         { name: "End", className: "number", text: (row) => number(row.end) },
         { name: "Lag", className: "number", text: (row) => number(row.lag) },
@@ -85,7 +123,9 @@ export class GroupView {
       ],
     });
     this.rebalances = new Table({
-      label: "Rebalances", keyOf: (row) => `${row.time_ms} ${row.generation} ${row.text}`, empty: "The ledgers name no rebalance of this group.",
+      label: "Rebalances",
+      keyOf: (row) => `${row.time_ms} ${row.generation} ${row.text}`,
+      empty: "The ledgers name no rebalance of this group.",
       columns: [
         { name: "Time", className: "mono time", text: (row) => moment(row.time_ms) },
         { name: "Generation", className: "number", text: (row) => number(row.generation) },
@@ -96,8 +136,14 @@ export class GroupView {
   }
 
   lagBar(row, cell) {
-    const picture = once(cell, () => svg("svg", { height: 10, width: "100%", "aria-hidden": "true" },
-      svg("rect", { class: "track", width: "100%", height: 10, rx: 2 }), svg("rect", { class: "lag-bar", height: 10, rx: 2 })));
+    const picture = once(cell, () =>
+      svg(
+        "svg",
+        { height: 10, width: "100%", "aria-hidden": "true" },
+        svg("rect", { class: "track", width: "100%", height: 10, rx: 2 }),
+        svg("rect", { class: "lag-bar", height: 10, rx: 2 }),
+      ),
+    );
     set(picture.lastChild, "width", `${this.most ? (Math.max(0, row.lag ?? 0) / this.most) * 100 : 0}%`);
     return picture;
   }
@@ -114,9 +160,13 @@ export class GroupView {
     fill(this.problem, unseen.map(gapOf));
     this.most = Math.max(0, ...offsets.map((row) => row.lag ?? 0));
     const lag = offsets.reduce((sum, row) => sum + Math.max(0, row.lag ?? 0), 0);
-    fill(this.facts,
-      state && fact("State", state), coordinator >= 0 && fact("Coordinator", `broker ${coordinator}`),
-      fact("Members", count(members.length, "member")), fact("Lag", count(lag, "record")));
+    fill(
+      this.facts,
+      state && fact("State", state),
+      coordinator >= 0 && fact("Coordinator", `broker ${coordinator}`),
+      fact("Members", count(members.length, "member")),
+      fact("Lag", count(lag, "record")),
+    );
     this.members.show(members);
     this.offsets.show(offsets);
     this.rebalances.show([...rebalances].sort((a, b) => b.time_ms - a.time_ms));

@@ -9,7 +9,7 @@ import { Timeline, lastBefore } from "./timeline.js";
 import { gapOf, problemOf, whyPanel } from "./why.js";
 
 const SAMPLES_MAX = 1800;
-const HISTORY_EVERY = 5;  // answers; further when the leader or ISR has changed
+const HISTORY_EVERY = 5; // answers; further when the leader or ISR has changed
 
 export class PartitionView {
   samples = [];
@@ -25,43 +25,114 @@ export class PartitionView {
     this.bars = el("div", { class: "bars" });
     this.note = el("p", { class: "muted", role: "status" });
     this.problem = el("div", {});
-    this.timeline = new Timeline({ scrubbed: (time) => (context.model.isReplay ? context.seek(time) : this.draw()), presentName: context.model.isReplay ? "End" : "Now" });
+    this.timeline = new Timeline({
+      scrubbed: (time) => (context.model.isReplay ? context.seek(time) : this.draw()),
+      presentName: context.model.isReplay ? "End" : "Now",
+    });
     this.why = whyPanel(`why/partition/${segment(topic)}/${partition}`);
-    this.element = el("div", { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, this.name),
-        el("span", { class: "muted" }, "partition of ", link(topic, "topics", topic)), el("span", { class: "grow" }), this.buttons()),
-      this.problem, this.facts, this.why.element, this.logs(), this.timeline.element);
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "div",
+        { class: "headline" },
+        el("h2", { class: "large" }, this.name),
+        el("span", { class: "muted" }, "partition of ", link(topic, "topics", topic)),
+        el("span", { class: "grow" }),
+        this.buttons(),
+      ),
+      this.problem,
+      this.facts,
+      this.why.element,
+      this.logs(),
+      this.timeline.element,
+    );
     this.stop = polled(() => this.load(), 1000);
   }
 
   buttons() {
-    const run = (action, title, values = {}, fields = []) => this.context.act({
-      action, title, arguments: { topic: this.topic, partition: this.partition, ...values }, fields,
-    });
-    this.cancel = el("button", { type: "button", hidden: true, onclick: () => run("cancel-reassignment", `Cancel the reassignment of ${this.name}`) }, "Cancel reassignment…");
+    const run = (action, title, values = {}, fields = []) =>
+      this.context.act({
+        action,
+        title,
+        arguments: { topic: this.topic, partition: this.partition, ...values },
+        fields,
+      });
+    this.cancel = el(
+      "button",
+      {
+        type: "button",
+        hidden: true,
+        onclick: () => run("cancel-reassignment", `Cancel the reassignment of ${this.name}`),
+      },
+      "Cancel reassignment…",
+    );
     const button = (text, onclick) => el("button", { type: "button", onclick, disabled: this.model.isReplay }, text);
-    return el("div", { class: "buttons" },
+    return el(
+      "div",
+      { class: "buttons" },
       button("Why?", () => this.why.load()),
-      button("Elect leader…", () => run("elect", `Elect the leader of ${this.name}`, {}, [{
-        name: "type", label: "Election", kind: "choice", values: ["preferred", "unclean"], value: "preferred",
-        hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
-      }])),
+      button("Elect leader…", () =>
+        run("elect", `Elect the leader of ${this.name}`, {}, [
+          {
+            name: "type",
+            label: "Election",
+            kind: "choice",
+            values: ["preferred", "unclean"],
+            value: "preferred",
+            hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
+          },
+        ]),
+      ),
       this.cancel,
-      button("Reassign…", () => run("reassign", `Reassign ${this.name}`, {}, [{
-        name: "replicas", label: "Replicas, preferred leader first", value: (this.row?.[REPLICAS] ?? []).join(","), required: true,
-        hint: `known brokers: ${listed(this.model.brokerIds)}`,
-      }])));
+      button("Reassign…", () =>
+        run("reassign", `Reassign ${this.name}`, {}, [
+          {
+            name: "replicas",
+            label: "Replicas, preferred leader first",
+            value: (this.row?.[REPLICAS] ?? []).join(","),
+            required: true,
+            hint: `known brokers: ${listed(this.model.brokerIds)}`,
+          },
+        ]),
+      ),
+    );
   }
 
   logs() {
-    const choice = (text, isTail) => el("button", {
-      type: "button", "aria-pressed": String(this.isTail === isTail), onclick: (event) => this.zoom(event.target, isTail),
-    }, text);
-    return el("section", { class: "panel", "aria-label": "Replicas" },
-      el("div", { class: "bar" }, el("h2", {}, "Logs of the replicas"), el("span", { class: "grow" }),
-        el("div", { class: "segmented", role: "group", "aria-label": "Offsets shown" }, choice("Whole log", false), choice("End of the log", true))),
-      this.note, this.bars,
-      el("p", { class: "key muted" }, "Solid: committed. Hatched: not yet on all replicas of the ISR. Vertical line: the leader's high watermark. eN: first offset of epoch N."));
+    const choice = (text, isTail) =>
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(this.isTail === isTail),
+          onclick: (event) => this.zoom(event.target, isTail),
+        },
+        text,
+      );
+    return el(
+      "section",
+      { class: "panel", "aria-label": "Replicas" },
+      el(
+        "div",
+        { class: "bar" },
+        el("h2", {}, "Logs of the replicas"),
+        el("span", { class: "grow" }),
+        el(
+          "div",
+          { class: "segmented", role: "group", "aria-label": "Offsets shown" },
+          choice("Whole log", false),
+          choice("End of the log", true),
+        ),
+      ),
+      this.note,
+      this.bars,
+      el(
+        "p",
+        { class: "key muted" },
+        "Solid: committed. Hatched: not yet on all replicas of the ISR. Vertical line: the leader's high watermark. eN: first offset of epoch N.",
+      ),
+    );
   }
 
   zoom(button, isTail) {
@@ -79,7 +150,10 @@ export class PartitionView {
       const isMoved = String(this.row?.slice(0, 5)) !== this.shownRow;
       const withHistory = this.model.isReplay || isMoved || this.loads % HISTORY_EVERY === 0;
       this.loads += 1;
-      const answer = await get(`api/partition/${segment(this.topic)}/${this.partition}`, withHistory ? {} : { history: "no" });
+      const answer = await get(
+        `api/partition/${segment(this.topic)}/${this.partition}`,
+        withHistory ? {} : { history: "no" },
+      );
       this.shownRow = String(this.row?.slice(0, 5));
       this.receive(answer);
     } catch (error) {
@@ -128,9 +202,12 @@ export class PartitionView {
     write(this.note, "");
     if (!sample) return;
     const leader = past ? past.leader : this.leader();
-    const replicas = past ? sample.replicas.map((replica) => ({ ...replica, in_isr: past.isr.includes(replica.broker) })) : sample.replicas;
+    const replicas = past
+      ? sample.replicas.map((replica) => ({ ...replica, in_isr: past.isr.includes(replica.broker) }))
+      : sample.replicas;
     drawBars(this.bars, replicas, leader, {
-      isTail: this.isTail, absence: this.model.isReplay ? "offsets are not in the ledgers" : "not seen: this broker does not answer",
+      isTail: this.isTail,
+      absence: this.model.isReplay ? "offsets are not in the ledgers" : "not seen: this broker does not answer",
     });
   }
 
@@ -143,13 +220,16 @@ export class PartitionView {
     const now = row ? { leader: this.leader(), leader_epoch: row[EPOCH], isr: row[ISR] } : { leader: null, isr: [] };
     const shown = past ?? now;
     const fact = (name, value) => el("div", {}, el("dt", {}, name), el("dd", {}, value));
-    fill(this.facts,
+    fill(
+      this.facts,
       fact("Leader", shown.leader === null || shown.leader < 0 ? "none" : `broker ${shown.leader}`),
-      fact("Leader epoch", number(shown.leader_epoch)), fact("ISR", listed(shown.isr)),
+      fact("Leader epoch", number(shown.leader_epoch)),
+      fact("ISR", listed(shown.isr)),
       fact("Replicas", row ? listed(row[REPLICAS]) : "–"),
       row?.[ADDING]?.length > 0 && fact("Being added", listed(row[ADDING])),
       row?.[REMOVING]?.length > 0 && fact("Being removed", listed(row[REMOVING])),
-      row && Number.isFinite(row[LAST_STABLE]) && fact("Last stable offset", number(row[LAST_STABLE])));
+      row && Number.isFinite(row[LAST_STABLE]) && fact("Last stable offset", number(row[LAST_STABLE])),
+    );
     this.cancel.hidden = !(row?.[ADDING]?.length || row?.[REMOVING]?.length);
   }
 

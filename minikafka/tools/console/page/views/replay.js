@@ -16,24 +16,51 @@ export class Replay {
   constructor(footer, show) {
     Object.assign(this, { footer, show });
     this.slider = el("input", {
-      type: "range", min: 0, max: STEPS, value: STEPS, "aria-label": "Time of the replay", oninput: () => this.go(this.timeAt(Number(this.slider.value))),
+      type: "range",
+      min: 0,
+      max: STEPS,
+      value: STEPS,
+      "aria-label": "Time of the replay",
+      oninput: () => this.go(this.timeAt(Number(this.slider.value))),
     });
     this.when = el("output", { class: "mono" });
     this.marks = el("div", { class: "marks" });
     this.play = el("button", { type: "button", "aria-pressed": "false", onclick: () => this.togglePlay() }, "▶ Play");
-    fill(footer, el("strong", {}, "Replay"), this.play,
-      el("button", { type: "button", onclick: () => this.step(-1) }, "◀ Event before"), el("button", { type: "button", onclick: () => this.step(1) }, "Event after ▶"),
-      el("div", { class: "replay-track" }, this.marks, this.slider), this.when);
+    fill(
+      footer,
+      el("strong", {}, "Replay"),
+      this.play,
+      el("button", { type: "button", onclick: () => this.step(-1) }, "◀ Event before"),
+      el("button", { type: "button", onclick: () => this.step(1) }, "Event after ▶"),
+      el("div", { class: "replay-track" }, this.marks, this.slider),
+      this.when,
+    );
   }
 
   async load() {
     const { from_ms: from, to_ms: to, marks } = await get("api/timeline");
-    Object.assign(this, { from, to, events: marks, axis: new TimeAxis(from, to, marks.map(([time]) => time)) });
+    Object.assign(this, {
+      from,
+      to,
+      events: marks,
+      axis: new TimeAxis(
+        from,
+        to,
+        marks.map(([time]) => time),
+      ),
+    });
     this.footer.hidden = false;
-    fill(this.marks, svg("svg", { width: "100%", height: 8, "aria-hidden": "true" }, marks.slice(-2000).map(([time, kind]) => {
-      const x = this.axis.percent(time);
-      return svg("line", { x1: x, x2: x, y1: 0, y2: 8, class: `mark-${kind.replace(" ", "-")}` });
-    })));
+    fill(
+      this.marks,
+      svg(
+        "svg",
+        { width: "100%", height: 8, "aria-hidden": "true" },
+        marks.slice(-2000).map(([time, kind]) => {
+          const x = this.axis.percent(time);
+          return svg("line", { x1: x, x2: x, y1: 0, y2: 8, class: `mark-${kind.replace(" ", "-")}` });
+        }),
+      ),
+    );
     this.set(this.to);
   }
 
@@ -54,7 +81,10 @@ export class Replay {
   }
 
   step(direction) {
-    const next = direction < 0 ? this.events.findLast(([time]) => time < this.time) : this.events.find(([time]) => time > this.time);
+    const next =
+      direction < 0
+        ? this.events.findLast(([time]) => time < this.time)
+        : this.events.find(([time]) => time > this.time);
     if (next) this.go(next[0]);
     else if (this.timer) this.togglePlay();
     return Boolean(next);

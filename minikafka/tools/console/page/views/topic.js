@@ -2,7 +2,7 @@
 
 import { get, segment } from "../lib/api.js";
 import { el, fill, keyed, link, set, write } from "../lib/dom.js";
-import { number } from "../lib/format.js";
+import { count, number } from "../lib/format.js";
 import { partitionWords } from "../lib/health.js";
 import { LOG_END, LOG_START, hasLeader, LEADER, severity, split } from "../lib/rows.js";
 import { Table, once } from "../lib/table.js";
@@ -15,26 +15,59 @@ export class TopicView {
   constructor(context, topic) {
     Object.assign(this, { context, topic, title: topic, model: context.model });
     this.partitions = el("ul", { class: "chips", "aria-label": "Partitions" });
+    this.more = el("p", { class: "muted pad" });
     this.configs = this.configTable();
     this.problem = el("div", {});
     this.records = new Records(context, topic);
     const replays = context.model.isReplay;
-    const button = (text, className, onclick) => el("button", { type: "button", class: className, onclick, disabled: replays }, text);
-    this.element = el("div", { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, topic), el("span", { class: "muted" }, "topic"), el("span", { class: "grow" }),
-        el("div", { class: "buttons" },
-          button("Produce…", "primary", () => this.produce()), button("Add partitions…", "", () => this.alter()),
-          button("Delete…", "danger", () => this.remove()))),
-      el("section", { class: "panel", "aria-label": "Partitions" }, el("div", { class: "bar" }, el("h2", {}, "Partitions")), this.partitions),
+    const button = (text, className, onclick) =>
+      el("button", { type: "button", class: className, onclick, disabled: replays }, text);
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "div",
+        { class: "headline" },
+        el("h2", { class: "large" }, topic),
+        el("span", { class: "muted" }, "topic"),
+        el("span", { class: "grow" }),
+        el(
+          "div",
+          { class: "buttons" },
+          button("Produce…", "primary", () => this.produce()),
+          button("Add partitions…", "", () => this.alter()),
+          button("Delete…", "danger", () => this.remove()),
+        ),
+      ),
+      el(
+        "section",
+        { class: "panel", "aria-label": "Partitions" },
+        el("div", { class: "bar" }, el("h2", {}, "Partitions")),
+        this.partitions,
+        this.more,
+      ),
       this.records.element,
-      !replays && el("section", { class: "panel flush" }, el("details", { ontoggle: (event) => event.target.open && this.load() },
-        el("summary", { class: "bar" }, el("h2", {}, "Settings")), this.problem, this.configs.element)));
+      !replays &&
+        el(
+          "section",
+          { class: "panel flush" },
+          el(
+            "details",
+            { ontoggle: (event) => event.target.open && this.load() },
+            el("summary", { class: "bar" }, el("h2", {}, "Settings")),
+            this.problem,
+            this.configs.element,
+          ),
+        ),
+    );
     this.update();
   }
 
   configTable() {
     return new Table({
-      label: "Settings", keyOf: (config) => config.name, empty: "Reading the settings …",
+      label: "Settings",
+      keyOf: (config) => config.name,
+      empty: "Reading the settings …",
       rowAttributes: (config) => ({ class: config.is_default ? "" : "own" }),
       columns: [
         { name: "Name", className: "name mono", text: (config) => config.name },
@@ -47,20 +80,43 @@ export class TopicView {
   }
 
   configButtons({ name, is_read_only: isReadOnly }) {
-    const act = (action, title, fields) => this.context.act({
-      action, title, arguments: { topic: this.topic, name }, fields, done: () => this.load(),
-    });
+    const act = (action, title, fields) =>
+      this.context.act({
+        action,
+        title,
+        arguments: { topic: this.topic, name },
+        fields,
+        done: () => this.load(),
+      });
     const value = () => String(this.values?.get(name) ?? "");
     if (isReadOnly) return null;
-    return el("div", { class: "buttons" },
-      el("button", {
-        type: "button", "aria-label": `Set ${name}`, disabled: this.model.isReplay,
-        onclick: () => act("set-config", `Set ${name} of ${this.topic}`, [{ name: "value", label: name, value: value(), required: true }]),
-      }, "Set…"),
-      el("button", {
-        type: "button", "aria-label": `Reset ${name} to its default`, disabled: this.model.isReplay,
-        onclick: () => act("delete-config", `Reset ${name} of ${this.topic}`, []),
-      }, "Reset…"));
+    return el(
+      "div",
+      { class: "buttons" },
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-label": `Set ${name}`,
+          disabled: this.model.isReplay,
+          onclick: () =>
+            act("set-config", `Set ${name} of ${this.topic}`, [
+              { name: "value", label: name, value: value(), required: true },
+            ]),
+        },
+        "Set…",
+      ),
+      el(
+        "button",
+        {
+          type: "button",
+          "aria-label": `Reset ${name} to its default`,
+          disabled: this.model.isReplay,
+          onclick: () => act("delete-config", `Reset ${name} of ${this.topic}`, []),
+        },
+        "Reset…",
+      ),
+    );
   }
 
   async load() {
@@ -77,7 +133,10 @@ export class TopicView {
 
   produce() {
     this.context.act({
-      action: "produce", title: `Produce one record to ${this.topic}`, arguments: { topic: this.topic }, done: () => this.records.load(),
+      action: "produce",
+      title: `Produce one record to ${this.topic}`,
+      arguments: { topic: this.topic },
+      done: () => this.records.load(),
       fields: [
         { name: "value", label: "Value", kind: "lines", required: true },
         { name: "key", label: "Key", hint: "optional: records with the same key go to the same partition" },
@@ -89,14 +148,29 @@ export class TopicView {
 
   alter() {
     this.context.act({
-      action: "alter-topic", title: `Add partitions to ${this.topic}`, arguments: { topic: this.topic },
-      fields: [{ name: "partitions", label: "Partitions in all", kind: "integer", min: 1, value: this.names().length + 1, required: true }],
+      action: "alter-topic",
+      title: `Add partitions to ${this.topic}`,
+      arguments: { topic: this.topic },
+      fields: [
+        {
+          name: "partitions",
+          label: "Partitions in all",
+          kind: "integer",
+          min: 1,
+          value: this.names().length + 1,
+          required: true,
+        },
+      ],
     });
   }
 
   remove() {
     this.context.act({
-      action: "delete-topic", title: `Delete ${this.topic}`, arguments: { topic: this.topic }, dangerous: true, done: () => this.context.go("topics"),
+      action: "delete-topic",
+      title: `Delete ${this.topic}`,
+      arguments: { topic: this.topic },
+      dangerous: true,
+      done: () => this.context.go("topics"),
     });
   }
 
@@ -106,15 +180,26 @@ export class TopicView {
 
   update() {
     const names = this.names();
-    keyed(this.partitions, names.slice(0, PARTITIONS_SHOWN), String, (name) => {
-      const node = el("li", {}, link(name, "partition", ...split(name)), el("span", { class: "chip-text" }));
-      return node;
-    }, (node, name) => {
-      const row = this.model.partitions.get(name);
-      set(node, "class", ["", "warn", "bad"][severity(row)]);
-      const leader = hasLeader(row) ? `leader ${row[LEADER]}` : "no leader";
-      write(node.lastChild, `${leader}${row[LOG_END] >= 0 && row[LOG_END] !== null ? ` · ${number(row[LOG_END] - row[LOG_START])} records` : ""}${severity(row) ? ` · ${partitionWords(row)}` : ""}`);
-    });
+    keyed(
+      this.partitions,
+      names.slice(0, PARTITIONS_SHOWN),
+      String,
+      (name) => {
+        const node = el("li", {}, link(name, "partition", ...split(name)), el("span", { class: "chip-text" }));
+        return node;
+      },
+      (node, name) => {
+        const row = this.model.partitions.get(name);
+        set(node, "class", ["", "warn", "bad"][severity(row)]);
+        const leader = hasLeader(row) ? `leader ${row[LEADER]}` : "no leader";
+        write(
+          node.lastChild,
+          `${leader}${row[LOG_END] >= 0 && row[LOG_END] !== null ? ` · ${number(row[LOG_END] - row[LOG_START])} records` : ""}${severity(row) ? ` · ${partitionWords(row)}` : ""}`,
+        );
+      },
+    );
+    const more = names.length - PARTITIONS_SHOWN;
+    write(this.more, more > 0 ? `The view of the cluster shows ${count(more, "further partition")}.` : "");
     if (!names.length) fill(this.partitions, el("li", { class: "empty" }, "The cluster has no topic of this name."));
     this.records.setPartitions(names.length);
   }

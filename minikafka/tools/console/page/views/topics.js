@@ -14,13 +14,23 @@ export class TopicsView {
     this.context = context;
     this.problem = el("div", {});
     this.search = el("input", {
-      type: "search", placeholder: "Filter by name  ( / )", "aria-label": "Filter topics by name", "data-filter": true, oninput: () => this.show(),
+      type: "search",
+      placeholder: "Filter by name  ( / )",
+      "aria-label": "Filter topics by name",
+      "data-filter": true,
+      oninput: () => this.show(),
     });
     this.internal = el("input", { type: "checkbox", id: "internal", onchange: () => this.show() });
     this.table = new Table({
-      label: "Topics", keyOf: (topic) => topic.topic, empty: "No topic has this name, or there is none yet. Create one with the button above.",
+      label: "Topics",
+      keyOf: (topic) => topic.topic,
+      empty: "No topic has this name, or there is none yet. Create one with the button above.",
       columns: [
-        { name: "Topic", className: "name", node: (topic, cell) => once(cell, () => link(topic.topic, "topics", topic.topic)) },
+        {
+          name: "Topic",
+          className: "name",
+          node: (topic, cell) => once(cell, () => link(topic.topic, "topics", topic.topic)),
+        },
         { name: "Partitions", className: "number", text: (topic) => number(sizeOf(topic.partitions)) },
         { name: "Replication", className: "number", text: (topic) => number(topic.replication_factor) },
         { name: "Size", className: "number", text: (topic) => bytes(topic.bytes) },
@@ -28,22 +38,53 @@ export class TopicsView {
       ],
     });
     this.total = el("span", { class: "muted", role: "status" });
-    this.element = el("div", { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, "Topics"), this.total, el("span", { class: "grow" }), this.search,
+    this.element = el(
+      "div",
+      { class: "view" },
+      el(
+        "div",
+        { class: "headline" },
+        el("h2", { class: "large" }, "Topics"),
+        this.total,
+        el("span", { class: "grow" }),
+        this.search,
         el("label", { class: "check", for: "internal" }, this.internal, "internal topics"),
-        el("button", { type: "button", class: "primary", disabled: context.model.isReplay, onclick: () => this.create() }, "Create topic…")),
-      this.problem, el("section", { class: "panel flush" }, this.table.element));
+        el(
+          "button",
+          { type: "button", class: "primary", disabled: context.model.isReplay, onclick: () => this.create() },
+          "Create topic…",
+        ),
+      ),
+      this.problem,
+      el("section", { class: "panel flush" }, this.table.element),
+    );
     this.stop = polled(() => this.load(), 3000);
   }
 
   create() {
     const brokers = Math.max(1, this.context.model.brokers.size);
     this.context.act({
-      action: "create-topic", title: "Create a topic", arguments: {}, done: () => this.load(),
+      action: "create-topic",
+      title: "Create a topic",
+      arguments: {},
+      done: () => this.load(),
       fields: [
-        { name: "topic", label: "Name", required: true, hint: "letters, digits, full stops, underscores and hyphens; at most 249" },
+        {
+          name: "topic",
+          label: "Name",
+          required: true,
+          hint: "letters, digits, full stops, underscores and hyphens; at most 249",
+        },
         { name: "partitions", label: "Partitions", kind: "integer", value: 3, min: 1, required: true },
-        { name: "replication_factor", label: "Replication factor", kind: "integer", value: Math.min(3, brokers), min: 1, max: brokers, required: true },
+        {
+          name: "replication_factor",
+          label: "Replication factor",
+          kind: "integer",
+          value: Math.min(3, brokers),
+          min: 1,
+          max: brokers,
+          required: true,
+        },
         { name: "configs", label: "Settings", hint: "optional: retention.ms=60000,cleanup.policy=compact" },
       ],
     });
@@ -61,7 +102,9 @@ export class TopicsView {
 
   show() {
     const text = this.search.value.trim().toLowerCase();
-    const shown = this.topics.filter((topic) => topic.topic.toLowerCase().includes(text) && (this.internal.checked || !topic.internal));
+    const shown = this.topics.filter(
+      (topic) => topic.topic.toLowerCase().includes(text) && (this.internal.checked || !topic.internal),
+    );
     this.table.show(shown.sort((a, b) => a.topic.localeCompare(b.topic)));
     this.total.textContent = count(shown.length, "topic");
   }
@@ -76,6 +119,8 @@ export class TopicsView {
 const sizeOf = (partitions) => (Array.isArray(partitions) ? partitions.length : partitions);
 
 function settingsOf(configs) {
-  const entries = Array.isArray(configs) ? configs.map((each) => [each.name, each.value]) : Object.entries(configs ?? {});
+  const entries = Array.isArray(configs)
+    ? configs.map((each) => [each.name, each.value])
+    : Object.entries(configs ?? {});
   return entries.length ? entries.map(([name, value]) => `${name}=${value}`).join(", ") : "–";
 }

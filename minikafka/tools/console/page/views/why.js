@@ -6,9 +6,21 @@ import { announce, el, fill, withCode } from "../lib/dom.js";
 /** Return {element, load}: a panel that is empty until `load` is called. */
 export function whyPanel(path) {
   const element = el("div", { class: "why", "aria-live": "polite" });
-  const close = el("button", { type: "button", class: "quiet", "aria-label": "Close the explanation", onclick: () => fill(element) }, "✕");
-  const frame = (...content) => fill(element, el("section", { class: "panel", "aria-label": "Why" }, el("div", { class: "bar" },
-    el("h2", {}, "Why"), el("span", { class: "grow" }), close), ...content));
+  const close = el(
+    "button",
+    { type: "button", class: "quiet", "aria-label": "Close the explanation", onclick: () => fill(element) },
+    "✕",
+  );
+  const frame = (...content) =>
+    fill(
+      element,
+      el(
+        "section",
+        { class: "panel", "aria-label": "Why" },
+        el("div", { class: "bar" }, el("h2", {}, "Why"), el("span", { class: "grow" }), close),
+        ...content,
+      ),
+    );
   return {
     element,
     async load() {
@@ -25,19 +37,32 @@ export function whyPanel(path) {
 
 /** Return the lines of a command as a list. A line that begins with spaces or a hyphen belongs to the line above. */
 export function sentences(lines) {
-  return el("ul", { class: "sentences", tabindex: 0, "aria-label": "Explanation" }, lines.map((line) => {
-    const [, spaces, hyphen, text] = line.match(/^( *)(- )?(.*)$/s);
-    const level = Math.min(5, spaces.length / 2 + (hyphen ? 1 : 0));
-    return el("li", { class: `level-${Math.floor(level)}` }, withCode(text));
-  }));
+  return el(
+    "ul",
+    { class: "sentences", tabindex: 0, "aria-label": "Explanation" },
+    lines.map((line) => {
+      const [, spaces, hyphen, text] = line.match(/^( *)(- )?(.*)$/s);
+      const level = Math.min(5, spaces.length / 2 + (hyphen ? 1 : 0));
+      return el("li", { class: `level-${Math.floor(level)}` }, withCode(text));
+    }),
+  );
 }
 
 /** Return a command line, with a button that copies it. */
 export function commandOf(command) {
-  const copy = el("button", { type: "button", class: "quiet", "aria-label": "Copy the command", onclick: async () => {
-    await navigator.clipboard?.writeText(command);
-    announce("Copied.");
-  } }, "Copy");
+  const copy = el(
+    "button",
+    {
+      type: "button",
+      class: "quiet",
+      "aria-label": "Copy the command",
+      onclick: async () => {
+        await navigator.clipboard?.writeText(command);
+        announce("Copied.");
+      },
+    },
+    "Copy",
+  );
   return el("div", { class: "command" }, el("code", {}, command), copy);
 }
 
@@ -48,5 +73,11 @@ export function gapOf(text) {
 
 /** Return an error of the server: what is wrong, and what to do. */
 export function problemOf(error) {
-  return el("div", { class: "problem", role: "alert" }, el("strong", {}, withCode(error.message)), " ", withCode(error.hint ?? ""));
+  return el(
+    "div",
+    { class: "problem", role: "alert" },
+    el("strong", {}, withCode(error.message)),
+    " ",
+    withCode(error.hint ?? ""),
+  );
 }
