@@ -87,7 +87,8 @@ class FaultProxy:
         self.active: dict[int, Active] = {}
         """The faults and waits by their keys. Those that are healed stay, with their counts."""
         self._fronts: dict[int, Front] = {}
-        self._relays: dict[int, Relay] = {}
+        self.relays: dict[int, Relay] = {}
+        """The open connections by their numbers."""
         self._numbers: dict[Relay, int] = {}
         self._next = 1
 
@@ -130,7 +131,7 @@ class FaultProxy:
             is_plain=route.is_plain,
         )
         number, self._next = self._next, self._next + 1
-        self._relays[number], self._numbers[relay] = relay, number
+        self.relays[number], self._numbers[relay] = relay, number
         self.spawn(relay.start(), "connection")
 
     # What connections need
@@ -154,7 +155,7 @@ class FaultProxy:
 
     def forget(self, connection: Relay) -> None:
         """Forget a connection that has ended."""
-        self._relays.pop(self._numbers.pop(connection, 0), None)
+        self.relays.pop(self._numbers.pop(connection, 0), None)
 
     # Faults
 
@@ -171,7 +172,7 @@ class FaultProxy:
 
     def _reset(self, active: Active, rule: FaultRule) -> None:
         active.is_healed = True
-        for number, relay in list(self._relays.items()):
+        for number, relay in list(self.relays.items()):
             if rule.applies_to(relay.up.way):
                 active.connections.add(number)
                 relay.reset()
@@ -201,12 +202,12 @@ class FaultProxy:
         ]
 
     def _update(self) -> None:
-        for relay in list(self._relays.values()):
+        for relay in list(self.relays.values()):
             relay.update()
 
     def close(self) -> None:
         """Close all ports and connections."""
         for front in self._fronts.values():
             front.close()
-        for relay in list(self._relays.values()):
+        for relay in list(self.relays.values()):
             relay.reset()

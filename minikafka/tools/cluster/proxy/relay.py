@@ -39,6 +39,7 @@ class _Side(asyncio.Protocol):
         self._lost = lost
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
+        self._has_ended = False
         self._is_closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -50,7 +51,9 @@ class _Side(asyncio.Protocol):
         self._take(data)
 
     def eof_received(self) -> bool:
-        self._take(End(is_reset=False))
+        if not self._has_ended:  # uvloop calls this again when reading continues after a pause
+            self._has_ended = True
+            self._take(End(is_reset=False))
         return True  # the other direction stays open
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -147,6 +150,8 @@ class Relay:
         self._far: _Side | None = None
         self._is_opening = False
         self._is_over = False
+        self.is_given_up = False
+        """True if the near end has closed the connection before the far end could learn of it."""
         self._ends = 0
         scanner = RequestScanner() if is_plain and way.link == FETCH else None
         self.up = Pipe(
@@ -193,7 +198,7 @@ class Relay:
         for pipe in (self.up, self.down):
             pipe.effect = self._owner.effect(pipe.way)
         is_lossy = self.up.is_lossy or self.down.is_lossy
-        if is_lossy and not self._is_blocked:
+        if (is_lossy or self.is_given_up) and not self._is_blocked:
             self.reset()
             return
         if self._far is None and not self._is_opening and not self._is_blocked:
@@ -231,9 +236,8 @@ class Relay:
 
     def _take_up(self, item: bytes | End) -> None:
         if isinstance(item, End) and self._far is None and self._is_blocked:
-            self.reset()  # the far end never learns of the connection
-        else:
-            self.up.receive(item)
+            self.is_given_up = True
+        self.up.receive(item)
 
     def _take_down(self, item: bytes | End) -> None:
         if isinstance(item, End):
