@@ -222,7 +222,7 @@ def _recordable(client: Any, kind: wrap_classes.Kind) -> Any:
     base = kind.base
     assert base is not None
     if hasattr(client, "__dict__"):
-        client.__class__ = wrap_classes.recording(type(client), kind.recorded)
+        client.__class__ = wrap_classes.recording(type(client), kind)
         return client
     return wrap_confluent.stand_in(client, base, kind.recorded)
 

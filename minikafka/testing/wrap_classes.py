@@ -100,16 +100,36 @@ def kind_of(client: object) -> Kind | None:
     return None
 
 
-_made: Final[dict[tuple[type[Any], type[Any]], type[Any]]] = {}
+_made: Final[dict[type[Any], type[Any]]] = {}
+_attach: Final[list[Attach]] = []
+"""What is called with each new client while clients are recorded."""
 
 
-def recording(cls: type[Any], recorded: type[Any]) -> type[Any]:
-    """Return the subclass of a class of clients that records."""
-    if (cls, recorded) not in _made:
-        own = ("__module__", "__qualname__", "__doc__")
-        names = {name: getattr(cls, name) for name in own}
-        _made[cls, recorded] = type(cls.__name__, (recorded, cls), names)
-    return _made[cls, recorded]
+def recording(cls: type[Any], kind: Kind) -> type[Any]:
+    """Return the subclass of a class of clients that records.
+
+    The methods that record stand between the class of the library and a subclass of it, so that they get what such a
+    subclass sends: the bytes of a SerializingProducer, or the arguments that an own subclass passes on.
+    """
+    base = kind.base
+    assert base is not None
+    if base not in _made:
+        _made[base] = (
+            _native_subclass(base, kind) if kind.is_native else _named(base, kind.recorded)
+        )
+    if cls is base or issubclass(cls, kind.recorded):
+        return _made[base] if cls is base else cls
+    if cls not in _made:
+        _made[cls] = _named(cls, _made[base], first=True)
+    return _made[cls]
+
+
+def _named(cls: type[Any], other: type[Any], *, first: bool = False) -> type[Any]:
+    """Return a class with the name of `cls` and both bases; `first`: the methods of `cls` come first."""
+    names = {name: getattr(cls, name) for name in ("__module__", "__qualname__", "__doc__")}
+    bases = (cls, other) if first else (other, cls)
+    made: type[Any] = type(other).__call__(type(other), cls.__name__, bases, names)
+    return made
 
 
 def is_recording(client: object) -> bool:
@@ -118,14 +138,16 @@ def is_recording(client: object) -> bool:
 
 
 class ClassChanges:
-    """What `install` has changed, for `undo`."""
+    """What `install` has changed, for `undo`. `attach`: called with each new client."""
 
     def __init__(self, attach: Attach) -> None:
-        self._attach = attach
+        self._new = attach
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
         """Let all clients be recorded that are created from now on. Libraries not imported yet are imported."""
+        _attach.append(self._new)
+        self._undo.append(_attach.clear)
         for kind in KINDS:
             if _is_installed(kind.module):
                 base = kind.base
@@ -142,13 +164,13 @@ class ClassChanges:
 
     def _extend(self, cls: type, kind: Kind) -> None:
         """Let the constructor of a class in Python attach the new client."""
-        attach, original, own = self._attach, cls.__init__, "__init__" in vars(cls)  # type: ignore[misc]
+        original, own = cls.__init__, "__init__" in vars(cls)  # type: ignore[misc]
 
         def construct(client: Any, *args: Any, **kwargs: Any) -> None:
             original(client, *args, **kwargs)
             if not is_recording(client):
-                client.__class__ = recording(type(client), kind.recorded)
-                attach(client, conf_of(args, kwargs))
+                client.__class__ = recording(type(client), kind)
+                _attach[-1](client, conf_of(args, kwargs))
 
         def restore() -> None:
             if own:
@@ -166,7 +188,7 @@ class ClassChanges:
         for cls in base.__subclasses__():
             if not issubclass(cls, kind.recorded):
                 self._extend(cls, kind)
-        replacement = _native_subclass(base, kind, self._attach)
+        replacement = recording(base, kind)
         for module, name in _names_of(base):
             setattr(module, name, replacement)
         self._undo.append(lambda: _rename(replacement, base))
@@ -177,7 +199,7 @@ def _rename(replacement: type, base: type) -> None:
         setattr(module, name, base)
 
 
-def _native_subclass(base: type, kind: Kind, attach: Attach) -> type:
+def _native_subclass(base: type[Any], kind: Kind) -> type[Any]:
     class Lookalike(type):
         """Clients that were created outside of the history are instances too."""
 
@@ -193,11 +215,12 @@ def _native_subclass(base: type, kind: Kind, attach: Attach) -> type:
             # Without reports of successes, no send would have an outcome.
             args, kwargs = ({**conf, "delivery.report.only.error": False},), {}
             client._reports_success = False
-        base.__init__(client, *args, **kwargs)  # type: ignore[misc]
-        attach(client, conf)
+        base.__init__(client, *args, **kwargs)
+        for attach in _attach[-1:]:
+            attach(client, conf)
 
     names = {"__init__": construct, "__module__": base.__module__, "__doc__": base.__doc__}
-    made: type = Lookalike(base.__name__, (kind.recorded, base), names)
+    made: type[Any] = Lookalike(base.__name__, (kind.recorded, base), names)
     return made
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from minikafka.checks.histories import FAILED, OK, UNKNOWN
 from minikafka.testing.history_tape import EARLIEST, Tape
 
-_PLAIN: Final = (
+_ARGUMENTS: Final = (
     "topic",
     "value",
     "key",
@@ -26,7 +26,6 @@ _PLAIN: Final = (
     "timestamp",
     "headers",
 )
-_SERIALIZING: Final = ("topic", "key", "value", "partition", "on_delivery", "timestamp", "headers")
 """The names of the positional arguments of `produce`."""
 _NOT_WRITTEN: Final = frozenset(
     {
@@ -57,14 +56,13 @@ class _Producer:
         tape = self._tape
         if tape is None:
             return super().produce(*args, **kwargs)  # type: ignore[misc]
-        names = _SERIALIZING if hasattr(self, "_value_serializer") else _PLAIN
-        call = {**dict(zip(names, args, strict=False)), **kwargs}
+        call = {**dict(zip(_ARGUMENTS, args, strict=False)), **kwargs}
         given = [call.pop(name, None) for name in ("on_delivery", "callback")]
         user = next(filter(None, given), self._default)
         content = call.get("value"), call.get("key")
-        is_final = names is _PLAIN and _is_bytes(content)
+        partition = call.get("partition")
         number = tape.sending(
-            call.get("topic", ""), *content, call.get("partition"), is_final=is_final
+            call.get("topic", ""), *content, partition, is_final=_is_bytes(content)
         )
         call["on_delivery"] = _reporter(tape, number, user, self._reports_success)
         try:
@@ -197,11 +195,8 @@ class _Consumer:
     def _note_read(self, message: Any) -> None:
         if message is None or message.error() is not None or self._tape is None:
             return
-        content = message.value(), message.key()
-        serdes = ("_value_deserializer", "_key_deserializer")
-        is_raw = not any(getattr(self, name, None) for name in serdes)
         place = message.topic(), message.partition(), message.offset()
-        self._tape.received(*place, *content, is_raw=is_raw)
+        self._tape.received(*place, message.value(), message.key(), is_raw=True)
 
     def seek(self, partition: Any) -> Any:
         result = super().seek(partition)  # type: ignore[misc]

@@ -171,6 +171,27 @@ async def test_send_that_is_never_flushed_is_stuck_when_its_producer_is_gone(
     assert finding.detail == "a send to recorded-stuck has no outcome: its client was closed"
 
 
+class Shouting(Producer):
+    """A producer of a program, which was defined before any history."""
+
+    def produce(self, topic: str, text: str) -> None:  # type: ignore[override]
+        super().produce(topic, text.upper())
+
+
+async def test_own_subclass_is_recorded_with_what_it_passes_on(
+    cluster: LocalCluster, history: ClientHistory
+) -> None:
+    def run() -> None:
+        producer = Shouting(confluent(cluster))
+        producer.produce("recorded-subclass", "loud")
+        producer.flush(30)
+        assert isinstance(producer, Shouting)
+
+    await asyncio.to_thread(run)
+    assert [event.value for event in history.events] == ["LOUD", "LOUD"]
+    await asyncio.to_thread(history.assert_ok, STUCK_SECONDS)
+
+
 async def test_existing_producer_in_c_gets_a_stand_in_that_keeps_its_callback(
     cluster: LocalCluster,
 ) -> None:
