@@ -38,6 +38,8 @@ class Cluster:
         self.secured = secured
         self.connect = connect
         self.client = {"bootstrap.servers": plain, "log_level": 0, "reconnect.backoff.max.ms": 500}
+        # A broker that has just started does not know the topics yet.
+        self.producer = self.client | {"topic.metadata.propagation.max.ms": 3_600_000}
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
@@ -66,7 +68,7 @@ class Cluster:
         """Write records with acks=all, and require that each is acknowledged. `records`: key -> value."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         refused: list[KafkaError] = []
-        producer = Producer(self.client | settings)
+        producer = Producer(self.producer | settings)
         for key, value in records.items():
             producer.produce(topic, value, key, 0, on_delivery=partial(note_refusal, refused))
         left = producer.flush(STEP_SECONDS)

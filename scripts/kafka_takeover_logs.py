@@ -34,7 +34,7 @@ class Compacted(Promise):
             self._wanted |= records
             self.cluster.write(self.TOPIC, {key + b"0": None}, compression_type=codec)
             del self._wanted[key + b"0"]
-        producer = Producer(self.cluster.client | {"transactional.id": "compacted"})
+        producer = Producer(self.cluster.producer | {"transactional.id": "compacted"})
         retry(producer.init_transactions)
         for ending in (producer.abort_transaction, producer.commit_transaction):
             value = b"%d by %s" % (turn, ending.__name__.encode())

@@ -233,7 +233,7 @@ class Transactions(Promise):
 
     def _producer(self, name: str) -> Producer:
         config = {"transactional.id": name, "transaction.timeout.ms": 300_000}
-        producer = Producer(self.cluster.client | config)
+        producer = Producer(self.cluster.producer | config)
         retry(producer.init_transactions)
         return producer
 
@@ -289,7 +289,7 @@ class ProducerIds(Promise):
         self.cluster.create(self.TOPIC)
         self._count = 0
         self._living = Producer(
-            self.cluster.client | {"enable.idempotence": True, "delivery.timeout.ms": 300_000}
+            self.cluster.producer | {"enable.idempotence": True, "delivery.timeout.ms": 300_000}
         )
 
     def before(self, turn: int) -> None:
