@@ -1,9 +1,8 @@
 // The page of the console: one view at a time, and one stream of events from the server for all of them.
 
-import { ApiError, askFor, events, get, hasToken, sentence } from "./lib/api.js";
-import { announce, el, fill, hashOf, set, withCode, write } from "./lib/dom.js";
+import { ApiError, askFor, events, get, hasToken } from "./lib/api.js";
+import { announce, el, fill, hashOf, set } from "./lib/dom.js";
 import { eventOf } from "./lib/feed.js";
-import { clock } from "./lib/format.js";
 import { startKeys } from "./lib/keys.js";
 import { Model } from "./lib/model.js";
 import { split } from "./lib/rows.js";
@@ -13,6 +12,7 @@ import { ClusterView } from "./views/cluster.js";
 import { GroupView, GroupsView } from "./views/groups.js";
 import { PartitionView } from "./views/partition.js";
 import { Replay } from "./views/replay.js";
+import { drawStatus } from "./views/status.js";
 import { TopicView } from "./views/topic.js";
 import { TopicsView } from "./views/topics.js";
 import { TransactionsView } from "./views/transactions.js";
@@ -94,7 +94,7 @@ function connect(parameters = {}) {
   source.onopen = () => {
     lost = null;
     refusal = null;
-    drawStatus();
+    showStatus();
   };
   source.onerror = () => disconnected(parameters);
 }
@@ -117,14 +117,14 @@ function receiveLine(line, id) {
 
 async function disconnected(parameters) {
   lost ??= Date.now();
-  drawStatus();
+  showStatus();
   if (source.readyState !== EventSource.CLOSED) return;
   try {
     await get("api/actions");
   } catch (error) {
     refusal = error instanceof ApiError && error.status >= 400 ? error : null;
   }
-  drawStatus();
+  showStatus();
   setTimeout(() => document.hidden || connect(parameters), RETRY_MS);
 }
 
@@ -147,49 +147,11 @@ async function startReplay() {
     await replay.load();
   } catch (error) {
     refusal = error;
-    drawStatus();
+    showStatus();
   }
 }
 
-/** Write what cannot be seen into the banner: the page shows the last known state, and says so. */
-function drawStatus() {
-  const texts = [];
-  if (refusal) texts.push(`${refusal.message} ${refusal.hint}`);
-  else if (lost)
-    texts.push(
-      `The console has not answered since ${clock(lost, false)}. The page shows what was known then, and tries again.`,
-    );
-  for (const [what, { reason, since }] of model.unseen) {
-    const isExplained = ({ broker, text }) => what === `broker ${broker}` || text.startsWith(`${what} `);
-    if (model.problems.some(isExplained)) continue;
-    if (model.isReplay) texts.push(sentence(reason));
-    else texts.push(sentence(`${what} cannot be seen since ${clock(since, false)}${reason ? ` (${reason})` : ""}`));
-  }
-  for (const { text, remedy } of model.problems)
-    texts.push(`${sentence(text)} ${remedy ? sentence(remedy) : ""}`.trim());
-  const banner = byId("banner");
-  if (banner.dataset.texts !== JSON.stringify(texts)) {
-    banner.dataset.texts = JSON.stringify(texts);
-    banner.hidden = texts.length === 0;
-    fill(
-      banner,
-      el(
-        "ul",
-        {},
-        texts.map((text) => el("li", {}, withCode(text))),
-      ),
-    );
-  }
-  const state = lost
-    ? ["bad", "✕ no connection"]
-    : model.isReplay
-      ? ["", "replay"]
-      : model.cluster
-        ? ["ok", "● live"]
-        : ["", "connecting"];
-  set(byId("connection"), "class", `badge ${state[0]}`);
-  write(byId("connection"), model.cluster?.user ? `${state[1]} as ${model.cluster.user}` : state[1]);
-}
+const showStatus = () => drawStatus(model, { lost, refusal });
 
 let isDrawing = false;
 
@@ -198,7 +160,7 @@ function draw() {
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
-    drawStatus();
+    showStatus();
     view?.update();
   });
 }
@@ -215,7 +177,7 @@ function start() {
       message: "The address of this page has no token.",
       hint: "Open the whole address that `minikafka console` has printed.",
     };
-    return drawStatus();
+    return showStatus();
   }
   addEventListener("hashchange", route);
   document.addEventListener("visibilitychange", visibilityChanged);

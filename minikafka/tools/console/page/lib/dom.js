@@ -72,6 +72,24 @@ export function withCode(text) {
   return text.split("`").map((part, at) => (at % 2 ? el("code", {}, part) : part));
 }
 
+/** Return a button with a text. */
+export function button(text, onclick, properties = {}) {
+  return el("button", { type: "button", onclick, ...properties }, text);
+}
+
+/** Return the first line of a view: its title, what it is, and its buttons or fields at the right. */
+export function headline(title, about, ...right) {
+  const what = about && el("span", { class: "muted" }, about);
+  return el(
+    "div",
+    { class: "headline" },
+    el("h2", { class: "large" }, title),
+    what,
+    el("span", { class: "grow" }),
+    right,
+  );
+}
+
 /** Return a link to a view of this page. */
 export function link(text, ...path) {
   return el("a", { href: hashOf(...path) }, text);

@@ -1,7 +1,7 @@
 // The views of all consumer groups, and of one: members, lag, and rebalances with their causes.
 
 import { get, polled, segment } from "../lib/api.js";
-import { el, fill, link, set, svg } from "../lib/dom.js";
+import { button, el, fill, headline, link, set, svg } from "../lib/dom.js";
 import { count, listed, moment, number } from "../lib/format.js";
 import { Table, fact, once } from "../lib/table.js";
 import { gapOf, problemOf, whyPanel } from "./why.js";
@@ -31,7 +31,7 @@ export class GroupsView {
     this.element = el(
       "div",
       { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, "Consumer groups")),
+      headline("Consumer groups"),
       this.problem,
       el("section", { class: "panel flush" }, this.table.element),
     );
@@ -63,24 +63,16 @@ export class GroupView {
     this.problem = el("div", {});
     this.facts = el("dl", { class: "facts" });
     this.why = whyPanel(`why/group/${segment(group)}`);
-    this.buildTables();
-    const section = (title, content) =>
-      el(
-        "section",
-        { class: "panel flush", "aria-label": title },
-        el("div", { class: "bar" }, el("h2", {}, title)),
-        content,
-      );
+    this.members = memberTable();
+    this.offsets = this.offsetTable();
+    this.rebalances = rebalanceTable();
     this.element = el(
       "div",
       { class: "view" },
-      el(
-        "div",
-        { class: "headline" },
-        el("h2", { class: "large" }, group),
-        el("span", { class: "muted" }, "consumer group"),
-        el("span", { class: "grow" }),
-        el("button", { type: "button", onclick: () => this.why.load(), disabled: context.model.isReplay }, "Why?"),
+      headline(
+        group,
+        "consumer group",
+        button("Why?", () => this.why.load(), { disabled: context.model.isReplay }),
       ),
       this.problem,
       this.facts,
@@ -92,19 +84,8 @@ export class GroupView {
     this.stop = polled(() => this.load(), 1500);
   }
 
-  buildTables() {
-    this.members = new Table({
-      label: "Members",
-      keyOf: (member) => member.id,
-      empty: "The group has no members.",
-      columns: [
-        { name: "Member", className: "name mono", text: (member) => member.id },
-        { name: "Client id", text: (member) => member.client_id || "–" },
-        { name: "Host", text: (member) => member.host || "–" },
-        { name: "Partitions", className: "words", text: (member) => listed(member.partitions) },
-      ],
-    });
-    this.offsets = new Table({
+  offsetTable() {
+    return new Table({
       label: "Lag of each partition",
       keyOf: (row) => `${row.topic}-${row.partition}`,
       empty: "The group has committed no offset.",
@@ -120,17 +101,6 @@ export class GroupView {
         { name: "Lag", className: "number", text: (row) => number(row.lag) },
         { name: "Member", className: "mono words", text: (row) => row.member ?? "–" },
         { name: "Share of the largest lag", className: "lag", node: (row, cell) => this.lagBar(row, cell) },
-      ],
-    });
-    this.rebalances = new Table({
-      label: "Rebalances",
-      keyOf: (row) => `${row.time_ms} ${row.generation} ${row.text}`,
-      empty: "The ledgers name no rebalance of this group.",
-      columns: [
-        { name: "Time", className: "mono time", text: (row) => moment(row.time_ms) },
-        { name: "Generation", className: "number", text: (row) => number(row.generation) },
-        { name: "Cause", className: "words", text: (row) => row.cause ?? "–" },
-        { name: "What happened", className: "words", text: (row) => row.text ?? "" },
       ],
     });
   }
@@ -177,4 +147,41 @@ export class GroupView {
   close() {
     this.stop();
   }
+}
+
+function memberTable() {
+  return new Table({
+    label: "Members",
+    keyOf: (member) => member.id,
+    empty: "The group has no members.",
+    columns: [
+      { name: "Member", className: "name mono", text: (member) => member.id },
+      { name: "Client id", text: (member) => member.client_id || "–" },
+      { name: "Host", text: (member) => member.host || "–" },
+      { name: "Partitions", className: "words", text: (member) => listed(member.partitions) },
+    ],
+  });
+}
+
+function rebalanceTable() {
+  return new Table({
+    label: "Rebalances",
+    keyOf: (row) => `${row.time_ms} ${row.generation} ${row.text}`,
+    empty: "The ledgers name no rebalance of this group.",
+    columns: [
+      { name: "Time", className: "mono time", text: (row) => moment(row.time_ms) },
+      { name: "Generation", className: "number", text: (row) => number(row.generation) },
+      { name: "Cause", className: "words", text: (row) => row.cause ?? "–" },
+      { name: "What happened", className: "words", text: (row) => row.text ?? "" },
+    ],
+  });
+}
+
+function section(title, content) {
+  return el(
+    "section",
+    { class: "panel flush", "aria-label": title },
+    el("div", { class: "bar" }, el("h2", {}, title)),
+    content,
+  );
 }

@@ -1,7 +1,7 @@
 // The view of one partition: the logs of its replicas, its history, and what is wrong with it.
 
 import { get, polled, segment } from "../lib/api.js";
-import { el, fill, link, write } from "../lib/dom.js";
+import { button, el, fill, headline, link, write } from "../lib/dom.js";
 import { clock, listed, number } from "../lib/format.js";
 import { ADDING, EPOCH, ISR, LAST_STABLE, LEADER, REMOVING, REPLICAS, hasLeader } from "../lib/rows.js";
 import { drawBars } from "./bars.js";
@@ -33,14 +33,7 @@ export class PartitionView {
     this.element = el(
       "div",
       { class: "view" },
-      el(
-        "div",
-        { class: "headline" },
-        el("h2", { class: "large" }, this.name),
-        el("span", { class: "muted" }, "partition of ", link(topic, "topics", topic)),
-        el("span", { class: "grow" }),
-        this.buttons(),
-      ),
+      headline(this.name, ["partition of ", link(topic, "topics", topic)], this.buttons()),
       this.problem,
       this.facts,
       this.why.element,
@@ -51,52 +44,44 @@ export class PartitionView {
   }
 
   buttons() {
-    const run = (action, title, values = {}, fields = []) =>
-      this.context.act({
-        action,
-        title,
-        arguments: { topic: this.topic, partition: this.partition, ...values },
-        fields,
-      });
-    this.cancel = el(
-      "button",
-      {
-        type: "button",
-        hidden: true,
-        onclick: () => run("cancel-reassignment", `Cancel the reassignment of ${this.name}`),
-      },
-      "Cancel reassignment…",
-    );
-    const button = (text, onclick) => el("button", { type: "button", onclick, disabled: this.model.isReplay }, text);
+    const disabled = this.model.isReplay;
+    const cancel = () => this.run("cancel-reassignment", `Cancel the reassignment of ${this.name}`);
+    this.cancel = button("Cancel reassignment…", cancel, { hidden: true });
     return el(
       "div",
       { class: "buttons" },
-      button("Why?", () => this.why.load()),
-      button("Elect leader…", () =>
-        run("elect", `Elect the leader of ${this.name}`, {}, [
-          {
-            name: "type",
-            label: "Election",
-            kind: "choice",
-            values: ["preferred", "unclean"],
-            value: "preferred",
-            hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
-          },
-        ]),
-      ),
+      button("Why?", () => this.why.load(), { disabled }),
+      button("Elect leader…", () => this.elect(), { disabled }),
       this.cancel,
-      button("Reassign…", () =>
-        run("reassign", `Reassign ${this.name}`, {}, [
-          {
-            name: "replicas",
-            label: "Replicas, preferred leader first",
-            value: (this.row?.[REPLICAS] ?? []).join(","),
-            required: true,
-            hint: `known brokers: ${listed(this.model.brokerIds)}`,
-          },
-        ]),
-      ),
+      button("Reassign…", () => this.reassign(), { disabled }),
     );
+  }
+
+  elect() {
+    const type = {
+      name: "type",
+      label: "Election",
+      kind: "choice",
+      values: ["preferred", "unclean"],
+      value: "preferred",
+      hint: "unclean: a replica that is not in sync may become the leader, and records may be lost",
+    };
+    this.run("elect", `Elect the leader of ${this.name}`, [type]);
+  }
+
+  reassign() {
+    const replicas = {
+      name: "replicas",
+      label: "Replicas, preferred leader first",
+      value: (this.row?.[REPLICAS] ?? []).join(","),
+      required: true,
+      hint: `known brokers: ${listed(this.model.brokerIds)}`,
+    };
+    this.run("reassign", `Reassign ${this.name}`, [replicas]);
+  }
+
+  run(action, title, fields = []) {
+    this.context.act({ action, title, fields, arguments: { topic: this.topic, partition: this.partition } });
   }
 
   logs() {

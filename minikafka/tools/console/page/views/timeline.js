@@ -1,7 +1,7 @@
 // The history of a partition: a lane for each replica, a slider that goes back in time, and the events in sentences.
 
 import { TimeAxis } from "../lib/axis.js";
-import { el, fill, keyed, set, svg, write } from "../lib/dom.js";
+import { button, el, fill, keyed, set, svg, write } from "../lib/dom.js";
 import { clock, moment } from "../lib/format.js";
 
 const STEPS = 500;
@@ -34,21 +34,12 @@ export class Timeline {
       oninput: () => this.slide(Number(this.slider.value)),
     });
     this.when = el("output", { class: "when mono" });
-    this.live = el("button", { type: "button", "aria-pressed": "true", onclick: () => this.go(null) }, presentName);
+    this.live = button(presentName, () => this.go(null), { "aria-pressed": "true" });
     this.list = el("ol", { class: "chains", "aria-label": "Events of the partition" });
     this.element = el(
       "section",
       { class: "panel", "aria-label": "Timeline" },
-      el(
-        "div",
-        { class: "bar" },
-        el("h2", {}, "Timeline"),
-        this.when,
-        el("span", { class: "grow" }),
-        el("button", { type: "button", onclick: () => this.step(-1) }, "◀ Event before"),
-        el("button", { type: "button", onclick: () => this.step(1) }, "Event after ▶"),
-        this.live,
-      ),
+      this.bar(),
       this.lanes,
       el(
         "div",
@@ -57,6 +48,19 @@ export class Timeline {
         this.slider,
       ),
       this.list,
+    );
+  }
+
+  bar() {
+    return el(
+      "div",
+      { class: "bar" },
+      el("h2", {}, "Timeline"),
+      this.when,
+      el("span", { class: "grow" }),
+      button("◀ Event before", () => this.step(-1)),
+      button("Event after ▶", () => this.step(1)),
+      this.live,
     );
   }
 

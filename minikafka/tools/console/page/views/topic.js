@@ -1,7 +1,7 @@
 // The view of one topic: its partitions, its settings and its records.
 
 import { get, segment } from "../lib/api.js";
-import { el, fill, keyed, link, set, write } from "../lib/dom.js";
+import { button, el, fill, headline, keyed, link, set, write } from "../lib/dom.js";
 import { count, number } from "../lib/format.js";
 import { partitionWords } from "../lib/health.js";
 import { LOG_END, LOG_START, hasLeader, LEADER, severity, split } from "../lib/rows.js";
@@ -19,26 +19,10 @@ export class TopicView {
     this.configs = this.configTable();
     this.problem = el("div", {});
     this.records = new Records(context, topic);
-    const replays = context.model.isReplay;
-    const button = (text, className, onclick) =>
-      el("button", { type: "button", class: className, onclick, disabled: replays }, text);
     this.element = el(
       "div",
       { class: "view" },
-      el(
-        "div",
-        { class: "headline" },
-        el("h2", { class: "large" }, topic),
-        el("span", { class: "muted" }, "topic"),
-        el("span", { class: "grow" }),
-        el(
-          "div",
-          { class: "buttons" },
-          button("Produce…", "primary", () => this.produce()),
-          button("Add partitions…", "", () => this.alter()),
-          button("Delete…", "danger", () => this.remove()),
-        ),
-      ),
+      headline(topic, "topic", this.buttons()),
       el(
         "section",
         { class: "panel", "aria-label": "Partitions" },
@@ -47,20 +31,32 @@ export class TopicView {
         this.more,
       ),
       this.records.element,
-      !replays &&
-        el(
-          "section",
-          { class: "panel flush" },
-          el(
-            "details",
-            { ontoggle: (event) => event.target.open && this.load() },
-            el("summary", { class: "bar" }, el("h2", {}, "Settings")),
-            this.problem,
-            this.configs.element,
-          ),
-        ),
+      this.settings(),
     );
     this.update();
+  }
+
+  buttons() {
+    const disabled = this.model.isReplay;
+    return el(
+      "div",
+      { class: "buttons" },
+      button("Produce…", () => this.produce(), { class: "primary", disabled }),
+      button("Add partitions…", () => this.alter(), { disabled }),
+      button("Delete…", () => this.remove(), { class: "danger", disabled }),
+    );
+  }
+
+  settings() {
+    if (this.model.isReplay) return null;
+    const details = el(
+      "details",
+      { ontoggle: (event) => event.target.open && this.load() },
+      el("summary", { class: "bar" }, el("h2", {}, "Settings")),
+      this.problem,
+      this.configs.element,
+    );
+    return el("section", { class: "panel flush" }, details);
   }
 
   configTable() {
@@ -80,43 +76,28 @@ export class TopicView {
   }
 
   configButtons({ name, is_read_only: isReadOnly }) {
-    const act = (action, title, fields) =>
-      this.context.act({
-        action,
-        title,
-        arguments: { topic: this.topic, name },
-        fields,
-        done: () => this.load(),
-      });
-    const value = () => String(this.values?.get(name) ?? "");
     if (isReadOnly) return null;
+    const disabled = this.model.isReplay;
     return el(
       "div",
       { class: "buttons" },
-      el(
-        "button",
-        {
-          type: "button",
-          "aria-label": `Set ${name}`,
-          disabled: this.model.isReplay,
-          onclick: () =>
-            act("set-config", `Set ${name} of ${this.topic}`, [
-              { name: "value", label: name, value: value(), required: true },
-            ]),
-        },
-        "Set…",
-      ),
-      el(
-        "button",
-        {
-          type: "button",
-          "aria-label": `Reset ${name} to its default`,
-          disabled: this.model.isReplay,
-          onclick: () => act("delete-config", `Reset ${name} of ${this.topic}`, []),
-        },
-        "Reset…",
-      ),
+      button("Set…", () => this.setConfig(name), { "aria-label": `Set ${name}`, disabled }),
+      button("Reset…", () => this.changeConfig("delete-config", `Reset ${name} of ${this.topic}`, name), {
+        "aria-label": `Reset ${name} to its default`,
+        disabled,
+      }),
     );
+  }
+
+  setConfig(name) {
+    const value = String(this.values?.get(name) ?? "");
+    this.changeConfig("set-config", `Set ${name} of ${this.topic}`, name, [
+      { name: "value", label: name, value, required: true },
+    ]);
+  }
+
+  changeConfig(action, title, name, fields = []) {
+    this.context.act({ action, title, arguments: { topic: this.topic, name }, fields, done: () => this.load() });
   }
 
   async load() {

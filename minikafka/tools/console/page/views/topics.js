@@ -1,7 +1,7 @@
 // The view of all topics, and the form that creates one.
 
 import { get, polled } from "../lib/api.js";
-import { el, fill, link } from "../lib/dom.js";
+import { button, el, fill, headline, link } from "../lib/dom.js";
 import { bytes, count, number } from "../lib/format.js";
 import { Table, once } from "../lib/table.js";
 import { problemOf } from "./why.js";
@@ -21,44 +21,24 @@ export class TopicsView {
       oninput: () => this.show(),
     });
     this.internal = el("input", { type: "checkbox", id: "internal", onchange: () => this.show() });
-    this.table = new Table({
-      label: "Topics",
-      keyOf: (topic) => topic.topic,
-      empty: "No topic has this name, or there is none yet. Create one with the button above.",
-      columns: [
-        {
-          name: "Topic",
-          className: "name",
-          node: (topic, cell) => once(cell, () => link(topic.topic, "topics", topic.topic)),
-        },
-        { name: "Partitions", className: "number", text: (topic) => number(sizeOf(topic.partitions)) },
-        { name: "Replication", className: "number", text: (topic) => number(topic.replication_factor) },
-        { name: "Size", className: "number", text: (topic) => bytes(topic.bytes) },
-        { name: "Own settings", className: "words mono", text: (topic) => settingsOf(topic.configs) },
-      ],
-    });
+    this.table = buildTable();
     this.total = el("span", { class: "muted", role: "status" });
     this.element = el(
       "div",
       { class: "view" },
-      el(
-        "div",
-        { class: "headline" },
-        el("h2", { class: "large" }, "Topics"),
-        this.total,
-        el("span", { class: "grow" }),
-        this.search,
-        el("label", { class: "check", for: "internal" }, this.internal, "internal topics"),
-        el(
-          "button",
-          { type: "button", class: "primary", disabled: context.model.isReplay, onclick: () => this.create() },
-          "Create topic…",
-        ),
-      ),
+      headline("Topics", this.total, this.search, this.choice(), this.createButton()),
       this.problem,
       el("section", { class: "panel flush" }, this.table.element),
     );
     this.stop = polled(() => this.load(), 3000);
+  }
+
+  choice() {
+    return el("label", { class: "check", for: "internal" }, this.internal, "internal topics");
+  }
+
+  createButton() {
+    return button("Create topic…", () => this.create(), { class: "primary", disabled: this.context.model.isReplay });
   }
 
   create() {
@@ -114,6 +94,25 @@ export class TopicsView {
   close() {
     this.stop();
   }
+}
+
+function buildTable() {
+  return new Table({
+    label: "Topics",
+    keyOf: (topic) => topic.topic,
+    empty: "No topic has this name, or there is none yet. Create one with the button above.",
+    columns: [
+      {
+        name: "Topic",
+        className: "name",
+        node: (topic, cell) => once(cell, () => link(topic.topic, "topics", topic.topic)),
+      },
+      { name: "Partitions", className: "number", text: (topic) => number(sizeOf(topic.partitions)) },
+      { name: "Replication", className: "number", text: (topic) => number(topic.replication_factor) },
+      { name: "Size", className: "number", text: (topic) => bytes(topic.bytes) },
+      { name: "Own settings", className: "words mono", text: (topic) => settingsOf(topic.configs) },
+    ],
+  });
 }
 
 const sizeOf = (partitions) => (Array.isArray(partitions) ? partitions.length : partitions);

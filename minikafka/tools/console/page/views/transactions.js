@@ -1,7 +1,7 @@
 // The view of transactions: open ones, and what each holds back from read_committed consumers.
 
 import { get, polled, segment } from "../lib/api.js";
-import { el, fill, link } from "../lib/dom.js";
+import { el, fill, headline, link } from "../lib/dom.js";
 import { count, duration, listed, number } from "../lib/format.js";
 import { split } from "../lib/rows.js";
 import { Table, once } from "../lib/table.js";
@@ -15,7 +15,21 @@ export class TransactionsView {
     this.problem = el("div", {});
     this.why = el("div", {});
     this.summary = el("p", { class: "health", role: "status" });
-    this.table = new Table({
+    this.table = this.buildTable();
+    this.element = el(
+      "div",
+      { class: "view" },
+      headline("Open transactions"),
+      this.problem,
+      this.summary,
+      this.why,
+      el("section", { class: "panel flush" }, this.table.element),
+    );
+    this.stop = polled(() => this.load(), 1500);
+  }
+
+  buildTable() {
+    return new Table({
       label: "Transactions",
       keyOf: (row) => row.transactional_id ?? `${row.producer_id} ${row.partitions}`,
       empty: "No transaction is open.",
@@ -39,16 +53,6 @@ export class TransactionsView {
         { name: "Actions", node: (row, cell) => row.transactional_id && once(cell, () => this.buttons(row)) },
       ],
     });
-    this.element = el(
-      "div",
-      { class: "view" },
-      el("div", { class: "headline" }, el("h2", { class: "large" }, "Open transactions")),
-      this.problem,
-      this.summary,
-      this.why,
-      el("section", { class: "panel flush" }, this.table.element),
-    );
-    this.stop = polled(() => this.load(), 1500);
   }
 
   buttons({ transactional_id: id }) {
