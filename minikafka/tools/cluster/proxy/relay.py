@@ -23,7 +23,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 """The value of SO_LINGER with which a close sends RST."""
 
 
-class _Side(asyncio.Protocol):
+class RelaySocket(asyncio.Protocol):
     """One of the two sockets. `take` gets what its peer sends; `lost` is called when the socket is closed."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Relay:
         self._source = source
         self._behind = behind
         self._ended = ended
-        self._far: _Side | None = None
+        self._far: RelaySocket | None = None
         self._is_opening = False
         self._is_over = False
         self.is_given_up = False
@@ -170,7 +170,7 @@ class Relay:
             watches=watches,
             scanner=None,
         )
-        self._near = _Side(sock, self._take_up, self.down.set_receiver_full, self._near_lost)
+        self._near = RelaySocket(sock, self._take_up, self.down.set_receiver_full, self._near_lost)
 
     def _hold_near(self, is_held: bool) -> None:
         self._near.hold_reading(is_held)
@@ -219,7 +219,7 @@ class Relay:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.bind((self._source, 0))
             await loop.sock_connect(sock, (HOST, self._behind))
-            far = _Side(sock, self._take_down, self.up.set_receiver_full, self._far_lost)
+            far = RelaySocket(sock, self._take_down, self.up.set_receiver_full, self._far_lost)
             await loop.create_connection(lambda: far, sock=sock)
         except OSError as error:
             sock.close()

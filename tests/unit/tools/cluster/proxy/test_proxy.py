@@ -13,7 +13,9 @@ from support.until import until
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cluster.proxy.front import ProxyRoute
+from minikafka.tools.cluster.proxy.pipe import End
 from minikafka.tools.cluster.proxy.proxy import FaultProxy
+from minikafka.tools.cluster.proxy.relay import RelaySocket
 from minikafka.tools.cluster.proxy.rules import CLIENTS, CUT, DROP, FETCH, ONE, RESET, FaultRule
 
 HOST = "127.0.0.1"
@@ -85,6 +87,17 @@ def test_request_and_its_end_that_a_cut_has_held_get_the_whole_reply(run):
         writer.close()
 
     run(scenario)
+
+
+def test_end_that_the_event_loop_reports_twice_is_passed_on_once():
+    taken: list[object] = []
+    with socket.socket() as sock:
+        side = RelaySocket(sock, taken.append, taken.append, taken.clear)
+
+        assert side.eof_received()  # uvloop: again when reading continues after a pause
+        assert side.eof_received()
+
+    assert taken == [End(is_reset=False)]
 
 
 def test_connection_that_is_closed_during_a_cut_never_reaches_the_server(run):
