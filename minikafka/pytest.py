@@ -71,6 +71,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="a setting of its brokers, by Kafka's name; may be repeated",
     )
     group.addoption(
+        "--minikafka-faults",
+        action="store_true",
+        default=None,
+        help="let faults of its disks and connections be possible, which makes it a little slower",
+    )
+    group.addoption(
         "--minikafka-keep",
         action="store_true",
         default=None,
@@ -84,13 +90,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("minikafka_brokers", "as --minikafka-brokers", "int", default=3)
     parser.addini("minikafka_coordination", "as --minikafka-coordination", default=CONTROLLER)
     parser.addini("minikafka_settings", "as --minikafka-setting, one per line", "linelist")
+    parser.addini("minikafka_faults", "as --minikafka-faults", "bool", default=False)
     parser.addini("minikafka_keep", "as --minikafka-keep", "bool", default=False)
     parser.addini("minikafka_external", "as --minikafka-external", default="")
 
 
 def _option(config: pytest.Config, name: str) -> Any:
     """Return the value of an option, or else of its ini key."""
-    given = config.getoption(f"minikafka_{name}", default=None)
+    given = config.getoption(f"minikafka_{name}")
     return _ini(config, f"minikafka_{name}") if given is None else given
 
 
@@ -154,6 +161,7 @@ def minikafka_cluster(request: pytest.FixtureRequest) -> Iterator[Minikafka]:
             refuse=_skip,
             config=_settings(config),
             coordination=_option(config, "coordination"),
+            faults=_option(config, "faults"),
             data=None if external or not _option(config, "keep") else _kept_directory(config),
         )
         stack.enter_context(_sentences())
@@ -188,6 +196,7 @@ def minikafka_private(request: pytest.FixtureRequest) -> Iterator[Callable[..., 
             if not args:
                 kwargs.setdefault("brokers", int(_option(request.config, "brokers")))
             kwargs.setdefault("coordination", _option(request.config, "coordination"))
+            kwargs.setdefault("faults", _option(request.config, "faults"))
             kafka = _kit()(*args, label=request.node.name, **kwargs)
             return kafka.opened(stack, request.node.stash.setdefault(_kits, []))
 

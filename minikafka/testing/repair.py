@@ -79,6 +79,7 @@ class Repairs:
                 if process is not None and is_paused(process):
                     await self._cluster.resume(broker.id)
                 await self._cluster.heal_disk(broker.id)
+            await self._cluster.heal()
 
     async def _release_steps(self) -> None:
         answers = await self._cluster.ask(STEPS, encode_steps("", 0))

@@ -88,14 +88,15 @@ async def _explained(
         return []
     sources = LocalSources(cluster, SystemClock(), SystemRng())
     known = [TopicPartition(topic, 0) for topic in topics]
-    lines: list[str] = []
+    runs = any(cluster.process(broker.id) for broker in cluster.record.brokers)
+    lines: list[str] = [] if runs else ["no broker runs"]
     with suppress(TimeoutError):
         async with asyncio.timeout(EXPLAIN_SECONDS):
-            lines += [cause.sentence for cause in await sources.causes()]
+            lines += [cause.sentence for cause in await sources.causes()] if runs else []
             views = (await cluster.state()).partitions
             known = [tp for tp in views if tp.topic in topics] or known
             unwell = [tp for tp in known if tp not in views or _is_unwell(views[tp])]
-            for tp in unwell[:EXPLAINED_MAX]:
+            for tp in unwell[:EXPLAINED_MAX] if runs else ():
                 evidence = await gather(sources, tp)
                 lines.append(evidence.headline())
                 for finding in explain(evidence):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from support.commands.commands import ENVIRONMENT
+
+from minikafka import LocalCluster
+from minikafka.tools.cluster.processes import is_alive
+
 ONE_BROKER = """
 import asyncio
 import pytest
@@ -55,13 +60,39 @@ def test_fails(minikafka):
 """
 
 
+ON_ANOTHER_KAFKA = """
+def test_writes(minikafka):
+    topic = minikafka.topic()
+    minikafka.produce(topic, "a")
+    assert len(minikafka.records(topic, 1)) == 1
+    assert minikafka.leader(topic) in (1, 2, 3)
+
+async def test_kills(minikafka):
+    await minikafka.kill(1)
+
+def test_destroys(minikafka_private):
+    minikafka_private(brokers=1)
+"""
+HANGS = """
+import time
+
+def test_hangs(minikafka):
+    print("directory", minikafka.directory.path, flush=True)
+    time.sleep(100)
+"""
+
+
+def command(*options: str) -> list[str]:
+    plugins = ["-p", "minikafka.pytest", "-p", "no:cacheprovider", "--asyncio-mode=auto"]
+    return [sys.executable, "-m", "pytest", "--rootdir=.", "--tb=short", *plugins, *options]
+
+
 def run(directory: Path, test: str, *options: str) -> str:
     (directory / "test_it.py").write_text(test)
-    command = [sys.executable, "-m", "pytest", "-p", "minikafka.pytest", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--rootdir=.", "--asyncio-mode=auto", "--tb=short", *options],
+        command(*options),
         cwd=directory,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=120,
@@ -77,3 +108,35 @@ def test_fixtures_serve_ordinary_tests_coroutines_and_fixtures(tmp_path: Path) -
     assert "had 1 of 2 records after 0.3 s" in output
     assert "partition 0 offset 0: key None, value b'one'" in output
     assert "what is wrong with the cluster" in output
+
+
+def test_tests_run_on_another_kafka_and_skip_what_it_lacks(
+    shared_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    address = shared_cluster.bootstrap
+    output = run(tmp_path, ON_ANOTHER_KAFKA, f"--minikafka-external={address}", "-rs")
+    assert "1 passed, 2 skipped" in output, output
+    assert f"kill needs a cluster of minikafka, but the tests run against {address}" in output
+    assert "minikafka_private starts a cluster of minikafka" in output
+
+
+def test_no_process_survives_the_death_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(HANGS)
+    with subprocess.Popen(
+        command("-s", "--minikafka-brokers=1"),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        line = next(line for line in running.stdout if "directory " in line)
+        running.kill()
+    data = Path(line.partition("directory ")[2].strip())
+    cluster = LocalCluster(data=data)
+    pids = [cluster.record.broker(1).process, cluster.record.zookeeper_process]
+    for process in filter(None, pids):
+        while is_alive(process):
+            pass  # the kernel kills it at once
+    shutil.rmtree(data)

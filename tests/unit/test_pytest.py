@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+
+import minikafka.pytest as plugin
+
+ROOT = Path(__file__).parents[2]
 
 CONFTEST = """
 import pytest
@@ -108,3 +115,49 @@ def test_each_failed_phase_of_a_test_shows_the_lines_that_it_has_logged(tmp_path
 def test_place_of_the_logs_is_printed_once_also_with_several_processes(tmp_path: Path) -> None:
     [place] = re.findall(r"^minikafka: .* are in (.*)$", run(tmp_path, "-n1"), re.MULTILINE)
     assert Path(place, "broker-1.log").is_file()
+
+
+def test_plugin_imports_only_pytest_and_the_standard_library() -> None:
+    code = (
+        "import pytest, sys; before = set(sys.modules); import minikafka.pytest; "
+        "print(*(name for name in set(sys.modules) - before if name.partition('.')[0] not in sys.stdlib_module_names))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"minikafka", "minikafka.pytest"}
+
+
+def test_plugin_is_an_entry_point_with_the_name_of_its_module() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"minikafka.pytest": "minikafka.pytest"}
+
+
+class StubConfig:
+    """The options of a run of pytest; those that are not given have no value, and ini keys their defaults."""
+
+    def __init__(self, **options: object) -> None:
+        self.stash = pytest.Stash()
+        self._options = options
+
+    def getoption(self, name: str) -> object:
+        return self._options.get(name, [] if name == "minikafka_setting" else None)
+
+    def getini(self, name: str) -> object:
+        if name == "minikafka_settings":
+            return []
+        return {"minikafka_brokers": 3, "minikafka_coordination": "controller"}.get(name, "")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("brokers", "0", "--minikafka-brokers must be a number from 1, not '0'"),
+        ("brokers", "many", "--minikafka-brokers must be a number from 1, not 'many'"),
+        ("coordination", "kraft", "must be controller or leaders, not 'kraft'"),
+        ("setting", ["no-value"], "--minikafka-setting must be KEY=VALUE, not 'no-value'"),
+        ("external", "host", "--minikafka-external must be HOST:PORT, not 'host'"),
+    ],
+)
+def test_invalid_option_is_refused_before_any_test(option: str, value: object, text: str) -> None:
+    with pytest.raises(pytest.UsageError, match=re.escape(text)):
+        plugin.pytest_configure(StubConfig(**{f"minikafka_{option}": value}))  # type: ignore[arg-type]
+    plugin.pytest_configure(StubConfig())  # type: ignore[arg-type]
