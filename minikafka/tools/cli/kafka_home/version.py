@@ -6,5 +6,8 @@ from typing import Final
 
 KAFKA_VERSION: Final = "3.9.1"
 SCALA_VERSION: Final = "2.13"
-HOME: Final = "minikafka.kafka.home"
-"""The system property with the folder that `kafka-home` has made."""
+HOME: Final = "minikafka.home"
+"""The system property with the folder that `kafka-home` has made.
+
+Programs look for brokers by `grep -i kafka.Kafka` among all command lines: its name must not match.
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import stat
 import zipfile
 
@@ -28,6 +29,12 @@ def test_home_has_scripts_files_and_names_of_jars(tmp_path):
     assert (home / SECRET).stat().st_mode & 0o777 == 0o600
     with zipfile.ZipFile(next((home / "libs").glob("kafka-clients-3.9.*.jar"))) as jar:
         assert b"version=3.9." in jar.read("kafka/kafka-version.properties")
+
+
+def test_command_line_of_zookeeper_is_not_taken_for_that_of_a_broker(tmp_path):
+    make(tmp_path / "home")
+    script = (tmp_path / "home/bin/kafka-run-class.sh").read_text()
+    assert re.search(r"kafka\.kafka", script, re.IGNORECASE) is None
 
 
 def test_home_keeps_secret_and_settings_when_it_is_made_again(tmp_path):
