@@ -133,9 +133,10 @@ class ClientHistory:
         kind.set_up(client, tape, conf)
 
     def _emit(self, event: Event) -> None:
-        self.events.append(event)
-        if self._output is not None:
-            self._output.write(line_of(event))
+        with self._lock:
+            self.events.append(event)
+            if self._output is not None:
+                self._output.write(line_of(event))
 
     def _now(self) -> float:
         """Return the Unix time. It never goes back, even if the clock of the machine is set."""

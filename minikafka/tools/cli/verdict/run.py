@@ -85,6 +85,8 @@ def _run_with_cluster(
             late=LATE,
             reason=until_serving(cluster, str(cluster.directory.path)),
         )
+        for number in (signal.SIGTERM, signal.SIGHUP):  # they end the verdict as Ctrl-C does
+            signal.signal(number, signal.default_int_handler)
         code = _run(cluster, command)
         was_run = code not in (guard.NOT_FOUND, guard.NOT_EXECUTABLE)
         if was_run and not _verdict(cluster, stuck_after, code) and code == 0:

@@ -208,3 +208,44 @@ def test_calls_at_the_same_time_have_no_order(world: World) -> None:
     client.ended(fourth, offset=world.append(b"w"))
     client.ended(third, offset=world.append(b"z"))
     assert world.found() == ["reordered"]
+
+
+def test_consumer_that_subscribes_again_can_be_stuck(world: World) -> None:
+    consumer = world.client("c")
+    unread(world, consumer)
+    consumer.closed()
+    unread(world, consumer)
+    world.time += LIMIT
+    assert world.found() == ["stuck"]
+
+
+def test_equal_value_is_a_copy_only_with_the_same_key_and_if_it_is_not_older(world: World) -> None:
+    client = world.client("c")
+    world.append(b"x")
+    world.log[-1] = world.log[-1]._replace(key=b"k")
+    world.time += 60
+    number = client.write("t", b"x", 0, b"k")
+    client.ended(number, offset=world.append(b"x"))
+    assert world.found() == ["invented"]
+    world.append(b"x")
+    world.log[-1] = world.log[-1]._replace(key=b"other")
+    assert world.found() == ["invented"]
+    world.log[-1] = world.log[-1]._replace(key=b"k")
+    assert world.found() == ["duplicated", "invented"]
+
+
+def test_record_behind_what_retention_has_removed_can_be_lost(world: World) -> None:
+    client = world.client("c")
+    client.ended(client.write("t", b"x", 0), offset=7)
+    del world.log[:2]
+    assert world.found() == ["lost"]
+    client.ended(client.write("t", b"y", 0), offset=1)
+    assert world.found() == ["lost"]
+    world.lines[:] = world.lines[-2:]
+    assert world.found() == ["invented"]
+
+
+def test_empty_log_after_retention_has_lost_nothing_below_its_start(world: World) -> None:
+    found = check(world.events(), {TP: {1: []}}, starts={TP: 3})
+    assert found.ok
+    assert list(check(world.events(), {TP: {1: []}}).counts) == ["lost"]
