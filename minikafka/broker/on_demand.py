@@ -36,6 +36,7 @@ from minikafka.storage.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 _POLL_MS: Final = 10
+_LOADS_MS: Final = 10_000
 _APPENDS_MS: Final = 10_000
 """Time for the tombstones of expired transactional ids to be written."""
 
@@ -143,6 +144,7 @@ class OnDemand:
         logger.warning("the wall clock is %d ms ahead of the machine's from now on", advanced_ms)
         partitions = list(self._replicas.partitions.values())
         retained = await self._replicas.upkeep.retain_now(partitions)
+        await self._until_loaded()
         return Due(
             tuple(PartitionGone(tp, g.records, g.size, -1, "") for tp, g in retained.items()),
             tuple(
@@ -153,6 +155,13 @@ class OnDemand:
             await self._expire_tokens(),
             self._forget_producers(partitions),
         )
+
+    async def _until_loaded(self) -> None:
+        """Wait until this broker has loaded the groups and transactional ids that it coordinates."""
+        groups, transactions = self._groups.context, self._transactions.context
+        deadline = self._clock.now() + _LOADS_MS
+        while (groups.loading or transactions.loads) and self._clock.now() < deadline:
+            await self._clock.sleep(_POLL_MS)
 
     def _is_overdue(self, partition: Partition) -> bool:
         """True if the clock has made a compaction due (`max.compaction.lag.ms`)."""

@@ -16,7 +16,7 @@ from minikafka.tools.cluster.directory import ClusterError, ClusterRecord
 from minikafka.tools.cluster.launch.launcher import POLL_MS
 from minikafka.tools.cluster.lifecycle import OwnedCluster
 from minikafka.tools.cluster.observation.observed import SHOWN_MAX, WAIT_MS
-from minikafka.tools.cluster.observation.state import ObservedPartition
+from minikafka.tools.cluster.observation.state import ClusterState, ObservedPartition
 from minikafka.tools.cluster.time_and_state.durations import milliseconds
 from minikafka.tools.cluster.time_and_state.removals import (
     ClockAdvance,
@@ -58,7 +58,7 @@ class MaintainedCluster(OwnedCluster):
     async def _on_replicas(
         self, method: str, done: str, topic: str, timeout_ms: int
     ) -> TopicRemoval:
-        views = await self._partitions_of(topic)
+        views = await self._partitions_of(topic, timeout_ms)
         ends = {tp: view.log_end_offset or 0 for tp, view in views.items()}
         hosts = {broker for view in views.values() for broker in view.replicas}
         able = hosts.intersection(self._running.answering_ids(self.record))
@@ -77,15 +77,17 @@ class MaintainedCluster(OwnedCluster):
             raise ClusterError(f"not every replica of {topic} was {done}: {shown}")
         return _removal(topic, rows, views)
 
-    async def _partitions_of(self, topic: str) -> Mapping[TopicPartition, ObservedPartition]:
+    async def _partitions_of(
+        self, topic: str, timeout_ms: int
+    ) -> Mapping[TopicPartition, ObservedPartition]:
         """Return the partitions of a topic, each with a leader. Raises ClusterError."""
-        state = await self.state()
-        found = {tp: view for tp, view in state.partitions.items() if tp.topic == topic}
-        if not found:
+        if not any(tp.topic == topic for tp in (await self.state()).partitions):
             if not await self._brokers_know(TopicPartition(topic, 0)):
                 raise ClusterError(f"there is no topic {topic}", f"minikafka topics create {topic}")
-            await self.leader_of(topic, 0)
-            return await self._partitions_of(topic)
+            await self.leader_of(topic, 0, timeout_ms)
+        failure = f"not every partition of {topic} got a leader"
+        state = await self._wait_for(lambda seen: _is_led(seen, topic), failure, timeout_ms)
+        found = {tp: view for tp, view in state.partitions.items() if tp.topic == topic}
         for tp, view in sorted(found.items()):
             if not view.is_available:
                 raise ClusterError(f"{tp} has no leader", f"minikafka why {tp}")
@@ -132,6 +134,8 @@ class MaintainedCluster(OwnedCluster):
         broker, and moves nothing then.
         """
         added = milliseconds(duration)
+        self._check_none_paused()
+        await self._wait_for(_is_led, "not every partition got a leader", timeout_ms)
         async with self.directory.locked(self._clock):
             total = self._advance_record(added).advanced_ms
             body = time_calls.encode_advance(total)
@@ -146,15 +150,17 @@ class MaintainedCluster(OwnedCluster):
         dues = [time_calls.decode_due(one) for one in answers.values() if isinstance(one, Mapping)]
         return _advance(total, dues)
 
-    def _advance_record(self, added: int) -> ClusterRecord:
-        """Store how far ahead the clocks are, for brokers that start later; return the new record."""
+    def _check_none_paused(self) -> None:
         record = self.record
-        paused = set(self._running.running_ids(record)).difference(
-            self._running.answering_ids(record)
-        )
-        if paused:
+        running = set(self._running.running_ids(record))
+        if paused := running.difference(self._running.answering_ids(record)):
             names = "; ".join(self._absent(paused))
             raise ClusterError(f"the clock cannot advance while {names}: resume it first")
+
+    def _advance_record(self, added: int) -> ClusterRecord:
+        """Store how far ahead the clocks are, for brokers that start later; return the new record."""
+        self._check_none_paused()
+        record = self.record
         total = record.advanced_ms + added
         if total > ADVANCED_MAX_MS:
             ahead = timedelta(milliseconds=record.advanced_ms)
@@ -162,6 +168,15 @@ class MaintainedCluster(OwnedCluster):
         changed = replace(record, advanced_ms=total)
         self.directory.write(changed)
         return changed
+
+
+def _is_led(state: ClusterState, topic: str | None = None) -> bool:
+    """True if each partition of a topic (None: of all) has a leader, or can have none."""
+    return all(
+        view.is_available or not state.answers.keys() & set(view.isr)
+        for tp, view in state.partitions.items()
+        if topic in (None, tp.topic)
+    )
 
 
 def _refusal(broker: int, method: str, error: Exception) -> str:
