@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -367,6 +368,24 @@ def test_command_runs_a_script_and_fails_if_an_entry_hits_nothing(
     endless = call(*command)
     assert endless.code == 1
     assert "entry 1: fail_sync needs for, a number of seconds" in endless.err
+
+
+def test_commands_wait_for_a_step_and_for_requests(cluster: BlockingCluster):
+    data = ["--data", str(cluster.directory.path)]
+    step = "creation.partitions-new"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+
+    assert called("faults", "hold", step, *data) == f"brokers block at {step}"
+    created = admin.create_topics([NewTopic("by-command", 1, 1)])["by-command"]
+    assert call("faults", "held", step, *data).out in ("1\n", "2\n", "3\n")
+    assert called("faults", "release", step, *data) == f"brokers no longer block at {step}"
+    created.result(30)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(called, "faults", "after", "Metadata", "1", *data)
+        while not waiting.done():
+            admin.list_topics(timeout=30)
+    assert waiting.result() == "1 requests of Metadata were sent"
 
 
 def call(*arguments: str) -> Ended:

@@ -44,3 +44,13 @@ def test_broker_imports_neither_the_client_of_aiokafka_nor_the_modes() -> None:
     )
     assert not set(heavy) & set(imported)
     assert "AIOKafkaConsumer" in done.stdout.split("\n")[1]
+
+
+def test_broker_that_was_started_without_faults_does_not_load_them() -> None:
+    program = "import sys, minikafka.tools.cli.foreground.broker_process; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = done.stdout.split()
+    assert "minikafka.runtime.storage" in imported
+    assert "minikafka.runtime.disk_faults" not in imported
