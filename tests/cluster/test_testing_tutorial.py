@@ -10,7 +10,7 @@ from pathlib import Path
 from support.commands.commands import ENVIRONMENT
 
 PAGE = Path(__file__).parents[2] / "docs/testing.md"
-TESTS = 12
+TESTS = 13
 
 
 def files() -> dict[str, str]:
