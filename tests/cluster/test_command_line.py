@@ -60,6 +60,7 @@ def test_up_of_a_running_cluster_changes_nothing(here: Path) -> None:
     assert (shown.pop("changes"), shown.pop("postponed"), shown.pop("kept")) == ([], [], [])
     assert shown.pop("coordination") == "controller"
     assert shown.pop("zookeeper_kind") == "embedded"
+    assert shown.pop("console_url").startswith("http://127.0.0.1:")
     assert shown.keys() == {"bootstrap", "zookeeper", "zookeeper_pid", "brokers"}
     assert {key: before[key] for key in ("bootstrap", "zookeeper", "zookeeper_pid")}.items() <= (
         shown.items()

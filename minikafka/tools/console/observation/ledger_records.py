@@ -9,14 +9,19 @@ import minikafka.tools.explain.groups.words as group_words
 from minikafka.broker.ledger.record import GROUP, ISR, LOST, STATE_CHANGE, partitions_of
 from minikafka.tools.explain.trace import describe
 
+TEXT_MAX: Final = 2_000
+_LARGE: Final = (list, tuple, dict)
 _NAMES_MAX: Final = 50
 """Maximum number of partitions that a record names."""
 
 
 def as_record(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ledger line with its description as `text`, and its partitions as `partitions`, if it names some."""
-    record = {**line, "text": text_of(line)}
-    record.pop("partitions", None)
+    """Return a ledger line without its lists and objects, with its description as `text`, and its `partitions`.
+
+    The lists may have 500 partitions with their states, and consoles keep thousands of records.
+    """
+    record = {key: value for key, value in line.items() if not isinstance(value, _LARGE)}
+    record["text"] = text_of(line)[:TEXT_MAX]
     if names := [*_names(line)][:_NAMES_MAX]:
         record["partitions"] = names
     return record
