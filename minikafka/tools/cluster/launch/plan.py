@@ -46,6 +46,7 @@ _BROKERS: Final = "cluster.brokers"
 _PORT: Final = "cluster.port"
 _METRICS_PORT: Final = "cluster.metrics.port"
 _CONNECT: Final = "zookeeper.connect"
+_LOOPBACK: Final = ("127.", "localhost:")
 
 
 class LaunchRequest(NamedTuple):
@@ -209,7 +210,14 @@ class _Planner:
         return before.has_faults
 
     def _proxy(self, record: ClusterRecord, taken: Collection[int]) -> ProxyRecord:
-        """Return the proxy of a cluster. A port that had a port behind it keeps it."""
+        """Return the proxy of a cluster. A port that had a port behind it keeps it.
+
+        Raises ClusterError if ZooKeeper cannot be reached from the loopback addresses of the brokers.
+        """
+        servers = record.zookeeper.partition("/")[0].split(",")
+        if far := [server for server in servers if not server.startswith(_LOOPBACK)]:
+            text = f"with faults, brokers connect from 127.77.0.0/16, which does not reach ZooKeeper at {far[0]}"
+            raise ClusterError(f"{text}: use one on this machine", "leave --zookeeper out")
         former = self._before.proxy if self._before else None
         known = former.ports if former else {}
         advertised = [port for broker in record.brokers for port in broker.ports.values()]

@@ -493,3 +493,14 @@ def test_cluster_without_faults_has_no_proxy_after_one_with_faults() -> None:
 
     assert without.proxy is None
     assert ports(without) == ports(record)
+
+
+def test_zookeeper_of_another_machine_is_refused_with_faults() -> None:
+    request = LaunchRequest(1, None, ClusterConfig(), "zk.example:2181/a", None, has_faults=True)
+
+    with pytest.raises(ClusterError, match="does not reach ZooKeeper at zk"):
+        plan(None, request, RNG)
+    near = plan(None, request._replace(zookeeper="127.0.0.1:2181/a"), RNG).record
+
+    assert near.proxy is not None
+    assert 2181 not in near.proxy.ports

@@ -9,7 +9,10 @@ import pytest
 
 from minikafka.tools.cluster import ClusterError, LocalCluster
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterRecord, ProxyRecord
+from minikafka.tools.cluster.launch.proxy import routes_of
 from minikafka.tools.cluster.processes import ProcessId
+from minikafka.tools.cluster.proxy.addresses import source_of
+from minikafka.tools.cluster.proxy.rules import ZOOKEEPER
 
 NOBODY = ProcessId(2**22, 1)
 """A process that does not exist: pids are below 2**22."""
@@ -72,3 +75,35 @@ async def test_proxy_that_has_ended_is_named_with_what_starts_it_again(tmp_path:
         await cluster_in(tmp_path).cut(1, 2)
 
     assert refused.value.hint == "minikafka up"
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_brokers_with_faults_listen_behind_the_ports_that_they_advertise(
+    tmp_path: Path, secure: bool
+):
+    launcher = LocalCluster(2, data=tmp_path, faults=True, secure=secure)._launcher()
+    launcher.write(launcher.plan(None))
+    record, directory = launcher.record, launcher.directory
+
+    file = directory.broker_config(2)
+    routes = {route.port: route for route in routes_of(directory, record)}
+
+    assert file is not None
+    advertised = {end.name: end.port for end in file.endpoints.advertised}
+    assert advertised == record.broker(2).ports
+    for end in (*file.endpoints.kafka, file.endpoints.control):
+        assert routes[advertised[end.name]].behind == end.port
+    assert file.minikafka_source_address == source_of(2)
+    assert routes[record.broker(2).clients[0].port].is_plain is not secure
+    assert routes[record.zookeeper_port].target == ZOOKEEPER
+
+
+def test_file_of_a_broker_without_faults_has_no_key_of_them(tmp_path: Path):
+    launcher = LocalCluster(1, data=tmp_path)._launcher()
+    launcher.write(launcher.plan(None))
+
+    text = launcher.directory.broker_file(1).read_text()
+
+    assert "source.address" not in text
+    assert "advertised.listeners" not in text
+    assert launcher.record.proxy is None
