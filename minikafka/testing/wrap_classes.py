@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -189,14 +189,8 @@ class ClassChanges:
             if not issubclass(cls, kind.recorded):
                 self._extend(cls, kind)
         replacement = recording(base, kind)
-        for module, name in _names_of(base):
-            setattr(module, name, replacement)
+        _rename(base, replacement)
         self._undo.append(lambda: _rename(replacement, base))
-
-
-def _rename(replacement: type, base: type) -> None:
-    for module, name in _names_of(replacement):
-        setattr(module, name, base)
 
 
 def _native_subclass(base: type[Any], kind: Kind) -> type[Any]:
@@ -230,14 +224,15 @@ def conf_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**conf, **{name.replace("_", "."): value for name, value in kwargs.items()}, **kwargs}
 
 
-def _names_of(cls: type) -> Iterator[tuple[ModuleType, str]]:
-    """Yield each module with a name that means this class, except the module that defines it."""
+def _rename(before: type, after: type) -> None:
+    """Let each name of a loaded module that means one class mean the other, except in the module that defines it."""
     for module in list(sys.modules.values()):
-        if not isinstance(module, ModuleType) or module.__name__ in (_CONFLUENT, __name__):
+        if not isinstance(module, ModuleType):
             continue
-        for name, value in list(vars(module).items()):
-            if value is cls:
-                yield module, name
+        names = object.__getattribute__(module, "__dict__")  # a lazy module must not load for this
+        if names.get("__name__") not in (_CONFLUENT, __name__):
+            for name in [name for name, value in list(names.items()) if value is before]:
+                names[name] = after
 
 
 def _is_installed(module: str) -> bool:
