@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.checks.histories import Event
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -20,7 +19,7 @@ from minikafka.tools.explain.summary import Story
 from minikafka.tools.explain.trace import chains
 from minikafka.tools.verdict import logs
 from minikafka.tools.verdict.judge import groups_of, judge, topics_of
-from minikafka.tools.verdict.report import ClientFinding, ClientVerdict, VerdictError, moment_of
+from minikafka.tools.verdict.report import ClientFinding, ClientVerdict, moment_of
 
 _BEFORE_SECONDS: Final = 15.0
 _AFTER_SECONDS: Final = 5.0
@@ -61,10 +60,7 @@ async def _verdict(
         if place.sources is not None
         else BrokerAccess(place.servers, place.connector)
     )
-    try:
-        found = await logs.read(access, topics_of(events), groups_of(events))
-    except (KafkaError, OSError) as error:
-        raise VerdictError(f"the logs on {access.servers} cannot be read: {error}") from error
+    found = await logs.read(access, topics_of(events), groups_of(events))
     result = judge(events, found, seconds, now)
     if place.sources is None or result.ok:
         return result

@@ -75,4 +75,4 @@ def verdict_on_files(events: list[Event], directory: Path, seconds: float) -> Cl
     except (MinikafkaError, OSError) as error:
         raise VerdictError(str(error)) from error
     missing = topics - {tp.topic for tp in replicas}
-    return judge(events, ReadLogs(replicas, {}, {}, missing), seconds)
+    return judge(events, ReadLogs(replicas, missing=missing), seconds)

@@ -48,7 +48,8 @@ def judge(
     """Return the verdict. `seconds`: after this time without progress, something counts as stuck.
 
     `now`: the time of the verdict in the seconds of the history; None: the time of the last event. Raises HistoryError,
-    and VerdictError if a topic with acknowledged or received records does not exist.
+    and VerdictError if a topic with acknowledged or received records does not exist, or if nothing was found but some
+    logs could not be read.
     """
     _check_exist(events, found.missing)
     last = max((event.time for event in events if event.time is not None), default=None)
@@ -65,6 +66,8 @@ def judge(
             facts["held_back"] += 1
         else:
             findings.append(_finding(anomaly))
+    if found.unreadable and not findings:
+        raise VerdictError("; ".join(found.unreadable))
     return ClientVerdict(findings, {name: count for name, count in facts.items() if count})
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
@@ -18,33 +20,52 @@ LEADER: Final = -1
 """Stands for the broker of a log that its leader has served."""
 
 
-class ReadLogs(NamedTuple):
-    """The logs of partitions by broker, their first offsets, and the committed offsets of groups."""
+@dataclass(slots=True)
+class ReadLogs:
+    """The logs of partitions by broker, their first offsets, and the committed offsets of groups.
 
-    replicas: dict[TopicPartition, dict[int, list[Stored]]]
-    starts: dict[TopicPartition, int]
-    committed: dict[Reader, int]
-    missing: set[str]
-    """The topics that do not exist."""
+    `missing`: the topics that do not exist. `unreadable`: why some logs could not be read.
+    """
+
+    replicas: dict[TopicPartition, dict[int, list[Stored]]] = field(default_factory=dict)
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[Reader, int] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    unreadable: list[str] = field(default_factory=list)
 
 
 async def read(access: BrokerAccess, topics: Collection[str], groups: Collection[str]) -> ReadLogs:
-    """Return the logs of these topics and the offsets of these groups. Raises KafkaError."""
-    found = ReadLogs({}, {}, {}, set())
+    """Return the logs of these topics and the offsets of these groups, as far as the brokers answer."""
+    found = ReadLogs()
     servers, connector = access
-    async with Client(
-        servers, connector=connector, delivery_timeout_ms=_READ_MS, api_timeout_ms=_READ_MS
-    ) as client:
-        existing = set(await client.list_topics())
-        found.missing.update(set(topics) - existing)
-        for topic in sorted(existing.intersection(topics)):
-            for partition, start in (await client.list_offsets(topic, "earliest")).items():
-                tp = TopicPartition(topic, partition)
-                found.starts[tp] = start
-                found.replicas[tp] = {LEADER: await _read_log(client, tp, start)}
-        for group in sorted(groups):
-            found.committed.update(await _committed(client, group))
+    try:
+        async with Client(
+            servers, connector=connector, delivery_timeout_ms=_READ_MS, api_timeout_ms=_READ_MS
+        ) as client:
+            existing = set(await client.list_topics())
+            found.missing.update(set(topics) - existing)
+            readable = sorted(existing.intersection(topics))
+            await asyncio.gather(*(_read_topic(client, topic, found) for topic in readable))
+            for group in sorted(groups):
+                found.committed.update(await _committed(client, group))
+    except (KafkaError, OSError) as error:
+        found.unreadable.append(f"the logs on {servers} cannot be read: {error}")
     return found
+
+
+async def _read_topic(client: Client, topic: str, found: ReadLogs) -> None:
+    """Add the logs of a topic, or the reason why they cannot be read."""
+    logs: dict[TopicPartition, list[Stored]] = {}
+    starts: dict[TopicPartition, int] = {}
+    try:
+        for partition, start in (await client.list_offsets(topic, "earliest")).items():
+            tp = TopicPartition(topic, partition)
+            starts[tp], logs[tp] = start, await _read_log(client, tp, start)
+    except (KafkaError, OSError) as error:
+        found.unreadable.append(f"the log of {topic} cannot be read: {error}")
+        return
+    found.starts.update(starts)
+    found.replicas.update({tp: {LEADER: log} for tp, log in logs.items()})
 
 
 async def _read_log(client: Client, tp: TopicPartition, start: int) -> list[Stored]:

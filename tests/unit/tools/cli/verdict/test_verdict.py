@@ -11,9 +11,12 @@ import pytest
 from support.storage.replica_logs import ReplicaLogs, batch
 
 from minikafka.base.model import TopicPartition
-from minikafka.checks.histories import Recorder
+from minikafka.checks.histories import Recorder, parse
 from minikafka.storage.log import checkpoints
 from minikafka.tools.cli.main import main
+from minikafka.tools.verdict.judge import judge
+from minikafka.tools.verdict.logs import ReadLogs
+from minikafka.tools.verdict.report import VerdictError
 
 TP = TopicPartition("t", 0)
 Run = Callable[..., int]
@@ -109,3 +112,15 @@ def test_verdict_that_cannot_be_made_ends_with_2(
     history.write_text('{"client":"c","number":0,"event":"write","outcome":"ok","topic":"gone"}\n')
     assert run(str(history)) == 2
     assert "the topic gone, which does not exist" in capsys.readouterr().err
+
+
+def test_verdict_without_logs_can_be_bad_but_not_good() -> None:
+    lines: list[str] = []
+    times = iter((1.0, 2.0, 9.0))
+    recorder = Recorder("c", None, lines.append, lambda: next(times))
+    recorder.ended(recorder.write("t", b"a"), partition=0, offset=0)
+    without_logs = ReadLogs(unreadable=["t-0 has no leader"])
+    with pytest.raises(VerdictError, match="t-0 has no leader"):
+        judge(list(parse(lines)), without_logs, 5)
+    recorder.write("t", b"b")
+    assert judge(list(parse(lines)), without_logs, 5, now=20).counts == {"stuck": 1}
