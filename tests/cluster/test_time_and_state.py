@@ -147,9 +147,15 @@ async def test_two_restores_bring_back_the_state_of_a_snapshot_under_load(
     found = []
     for _ in range(2):
         await cluster.restore("loaded")
+        first = await asyncio.to_thread(read, servers, name)
         await heal(cluster)
-        rows = await replicas(cluster, name)
-        assert len({(row["log_start_offset"], row["log_end_offset"]) for row in rows}) == 1
+
+        async def are_equal() -> bool:
+            rows = await replicas(cluster, name)
+            return len({(row["log_start_offset"], row["log_end_offset"]) for row in rows}) == 1
+
+        await eventually(are_equal)
+        assert await asyncio.to_thread(read, servers, name) == first
         found.append(
             [
                 await asyncio.to_thread(read, servers, name),

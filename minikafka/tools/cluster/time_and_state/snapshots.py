@@ -6,8 +6,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from minikafka.base.model import TopicPartition
 from minikafka.tools.cluster.directory import ClusterError, ClusterRecord
 from minikafka.tools.cluster.lifecycle import START_TIMEOUT_MS
+from minikafka.tools.cluster.observation.state import ClusterState
 from minikafka.tools.cluster.time_and_state.copied_files import CopiedFiles, replace_content
 from minikafka.tools.cluster.time_and_state.snapshot import (
     RESTORING,
@@ -83,7 +85,7 @@ class SnapshottedCluster(MaintainedCluster):
         )
 
     async def restore(self, name: str, *, timeout_ms: int = START_TIMEOUT_MS) -> None:
-        """Kill all processes, replace the data by those of a snapshot, and start all; wait until brokers serve clients.
+        """Kill all processes, replace the data by those of a snapshot, start all; return when all records can be read.
 
         Ids, ports and secrets stay. Clients that go on see the older state. Raises ClusterError if there is no such
         snapshot or if it does not fit this cluster, and then changes nothing.
@@ -97,6 +99,21 @@ class SnapshottedCluster(MaintainedCluster):
         async with self.directory.locked(self._clock):
             await self._replace_data(snapshots, found)
         await self.start(timeout_ms=timeout_ms)
+        await self._until_committed(timeout_ms)
+
+    async def _until_committed(self, timeout_ms: int) -> None:
+        """Wait until consumers can read every record: a new leader does not know yet what is committed."""
+        ends: dict[TopicPartition, int] = {}
+
+        def is_committed(state: ClusterState) -> bool:
+            waiting = False
+            for tp, view in state.partitions.items():
+                end = min(ends.setdefault(tp, view.log_end_offset or 0), view.log_end_offset or 0)
+                waiting = waiting or not view.is_available or (view.high_watermark or 0) < end
+            return not waiting
+
+        failure = "not every partition had a leader and all its replicas in sync"
+        await self._wait_for(is_committed, failure, timeout_ms)
 
     async def _replace_data(self, snapshots: Snapshots, found: ClusterSnapshot) -> None:
         record = self.record
