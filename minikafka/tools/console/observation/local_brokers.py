@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 SCANNED_BYTES: Final = 32 * 1024 * 1024
 """Bytes of each ledger that are searched for the history of one partition or group; the newest ones."""
-WANTED_BYTES: Final = 2 * 1024 * 1024
+WANTED_BYTES: Final = 256 * 1024
 """Bytes of the lines of each ledger that are kept for it."""
 CUT: Final = "older lines of the ledgers were left out: `minikafka trace` and `why` read all"
 

@@ -33,7 +33,7 @@ from minikafka.tools.explain.summary import Story
 from minikafka.tools.explain.trace import Line, chains
 from minikafka.tools.explain.why import explain
 
-CHAINS_MAX: Final = 500
+CHAINS_MAX: Final = 200
 """Maximum number of chains in one answer; the newest ones."""
 
 
