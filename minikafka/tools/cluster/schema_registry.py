@@ -14,7 +14,6 @@ import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -165,6 +164,9 @@ def _environment(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _get(address: SplitResult, path: str) -> tuple[int | None, bytes]:
     """Return the status and the body of a response; None for the status without a response."""
+    # This import would delay every start of a command.
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
+
     kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
     connection = kind(address.hostname or "", address.port, timeout=_ANSWER_SECONDS)
     try:

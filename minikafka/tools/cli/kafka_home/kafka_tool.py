@@ -25,9 +25,8 @@ _PACKAGE: Final = f"{__name__.rpartition('.')[0]}.tools"
     context_settings={
         "ignore_unknown_options": True,
         "allow_interspersed_args": False,
-        "help_option_names": [],
+        "help_option_names": ["--help"],
     },
-    add_help_option=False,
 )
 @click.argument(
     "words", nargs=-1, type=click.UNPROCESSED, metavar="[JVM OPTION]... CLASS [ARGUMENT]..."
