@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 
+from minikafka.runtime.clock import SystemClock
 from minikafka.testing.background import BackgroundLoop
 from minikafka.testing.kit import AsyncMinikafka
 from minikafka.testing.server import Server
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     _Verbs = BlockingCluster
 else:
     _Verbs = object
+
+WORKER: Final = "PYTEST_XDIST_WORKER"
+"""The environment variable that a worker of pytest-xdist has."""
+PARENT_POLL_MS: Final = 500
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -71,6 +78,7 @@ class Minikafka(_Verbs):
         self._external = external
         self._refuse = refuse
         self._label = label
+        self._watch: Future[None] | None = None
 
     def __enter__(self) -> Minikafka:
         self._loop = BackgroundLoop()
@@ -118,10 +126,14 @@ class Minikafka(_Verbs):
         self._kit = AsyncMinikafka(self._server, self._label)
         if cluster is None:
             await self._server.client().describe_cluster()  # raises KafkaError if nobody answers
-        if self._server.repairs is not None:
+        if cluster is not None and self._server.repairs is not None:
             self._server.repairs.settle()
+            if WORKER in os.environ:
+                self._watch = self._loop.begin(_stop_after(os.getppid(), cluster))
 
     async def _end(self, error: BaseException | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         await self._server.close()
         if self._server.cluster is not None:
             await self._server.cluster.__aexit__(type(error) if error else None, error, None)
@@ -199,3 +211,14 @@ class Minikafka(_Verbs):
     leader = _blocking(AsyncMinikafka.leader)
     wait_for_group = _blocking(AsyncMinikafka.wait_for_group)
     wait_for_lag = _blocking(AsyncMinikafka.wait_for_lag)
+
+
+async def _stop_after(parent: int, cluster: LocalCluster) -> None:
+    """Stop the cluster when the parent of this process has ended.
+
+    A worker of pytest-xdist lives for some time after its parent was killed, because it ends its current test first.
+    """
+    clock = SystemClock()
+    while os.getppid() == parent:
+        await clock.sleep(PARENT_POLL_MS)
+    await cluster.stop()
