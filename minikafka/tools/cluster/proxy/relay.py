@@ -43,20 +43,24 @@ class RelaySocket(asyncio.Protocol):
         self._is_closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)
         if self._is_paused:
             self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
+        """Take bytes of the peer."""
         self._take(data)
 
     def eof_received(self) -> bool:
+        """Take the end of what the peer sends; return True, because the other direction stays open."""
         if not self._has_ended:  # uvloop calls this again when reading continues after a pause
             self._has_ended = True
             self._take(End(is_reset=False))
-        return True  # the other direction stays open
+        return True
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Take the break of a connection that was not closed from here."""
         self._transport = None
         self._full(False)
         if not self._is_closing:
@@ -64,9 +68,11 @@ class RelaySocket(asyncio.Protocol):
         self._lost()
 
     def pause_writing(self) -> None:
+        """Note that the socket takes no more bytes."""
         self._full(True)
 
     def resume_writing(self) -> None:
+        """Note that the socket takes bytes again."""
         self._full(False)
 
     @property
