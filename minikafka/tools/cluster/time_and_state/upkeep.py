@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.base.names import GROUP_TOPIC
 from minikafka.broker.rpc import time_calls
 from minikafka.broker.rpc.time_calls import ADVANCED_MAX_MS, Demand, Due, PartitionGone
 from minikafka.tools.cluster.directory import ClusterError, ClusterRecord
@@ -120,7 +121,9 @@ class MaintainedCluster(OwnedCluster):
             if not loading or self._clock.now() >= deadline:
                 ids = {broker.id for broker in self.record.brokers}
                 absent = self._absent(ids - answers.keys())
-                why = "; ".join(absent) or "no group has ever been used, or its coordinator moves"
+                if not absent and not await self._brokers_know(TopicPartition(GROUP_TOPIC, 0)):
+                    raise ClusterError(_GROUP_ERRORS[ErrorCode.GROUP_ID_NOT_FOUND].format(group))
+                why = "; ".join(absent) or "its coordinator moves"
                 raise ClusterError(f"no broker that answers coordinates group {group}: {why}")
             await self._clock.sleep(POLL_MS)
 
