@@ -24,13 +24,14 @@ from minikafka.tools.console.observation.grid import (
     REPLICAS,
     Row,
 )
+from minikafka.tools.console.observation.ledger_records import as_record
 from minikafka.tools.console.observation.members import RUNNING
 from minikafka.tools.explain.evidence import ReplicaFiles
 from minikafka.tools.explain.finding import Finding
 from minikafka.tools.explain.gather import gather
 from minikafka.tools.explain.past import Past, became_leader
 from minikafka.tools.explain.summary import Story
-from minikafka.tools.explain.trace import Line, chains
+from minikafka.tools.explain.trace import Chain, Line, chains, only_about
 from minikafka.tools.explain.why import explain
 
 CHAINS_MAX: Final = 200
@@ -100,9 +101,20 @@ def history_of(lines: Sequence[Line], tp: TopicPartition) -> dict[str, Any]:
     found = chains(lines, tp)
     Story(lines, tp).summarize(found)
     return {
-        "ledger": [chain.as_json() for chain in found[-CHAINS_MAX:]],
+        "ledger": [_chain(chain, tp) for chain in found[-CHAINS_MAX:]],
         "states": [*_states(lines, tp)],
         "from_ms": found[0].time if found else None,
+    }
+
+
+def _chain(chain: Chain, tp: TopicPartition) -> dict[str, Any]:
+    """Return a chain with its lines as sentences about the partition, without the states of other partitions."""
+    return {
+        "cause": chain.cause,
+        "time": chain.time,
+        "title": chain.title,
+        "summary": chain.summary,
+        "lines": [as_record(only_about(line, tp)) for line in chain.lines],
     }
 
 

@@ -48,3 +48,16 @@ def test_history_has_the_newest_chains(monkeypatch: Any) -> None:
     found = history_of(LINES, TopicPartition("t", 0))
     assert [chain["time"] for chain in found["ledger"]] == [30]
     assert history_of([], TopicPartition("t", 0)) == {"ledger": [], "states": [], "from_ms": None}
+
+
+def test_lines_of_a_chain_are_only_about_the_partition() -> None:
+    states = [
+        {"leader": 1, "leader_epoch": 1, "isr": [1], "partitions": {"t": [*range(300)]}},
+        {"leader": 2, "leader_epoch": 1, "isr": [2], "partitions": {"u": [0]}},
+    ]
+    head = {"time": 5, "broker": 1, "n": 5, "cause": "1-1"}
+    request = {**head, "kind": "request", "to": 2, "queued": 1, "request": "LeaderAndIsr"}
+    [chain] = history_of([{**request, "states": states}], TopicPartition("t", 7))["ledger"]
+    [line] = chain["lines"]
+    assert line["text"] == "LeaderAndIsr to broker 2: t-7 (leader 1, epoch 1, ISR 1)"
+    assert "states" not in line
