@@ -123,6 +123,7 @@ def test_every_kind_of_sync_fails_with_an_input_error(data: Path, faults: DiskFa
         assert refused(error) == errno.EIO
 
     assert faults.active[0].hits == 5
+    assert not (data / "state").exists()
     storage.write_atomically(str(data / "state"), b"new", sync=False)
 
 
