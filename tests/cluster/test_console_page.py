@@ -290,6 +290,7 @@ def test_broker_is_killed_and_started_with_one_confirmation_each(page: Any) -> N
     expect(page.locator('[data-broker="3"]')).to_have_class("card down")
     expect(page.locator("#banner")).to_contain_text("roker 3 is down")
     expect(row_of(page, 0)).to_contain_text("ISR lacks 3")
+    expect(page.locator(".feed")).to_contain_text("3 left the ISR")
 
     press(page, "broker 3", "Start")
     confirm(page, "minikafka start 3")

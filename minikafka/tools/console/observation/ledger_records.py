@@ -11,16 +11,20 @@ from minikafka.tools.explain.trace import describe
 
 TEXT_MAX: Final = 2_000
 _LARGE: Final = (list, tuple, dict)
+_KEPT: Final = ("before", "isr")
+"""Lists of the brokers of one partition, which are short."""
 _NAMES_MAX: Final = 50
 """Maximum number of partitions that a record names."""
 
 
 def as_record(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a ledger line without its lists and objects, with its description as `text`, and its `partitions`.
+    """Return a ledger line with its description as `text` and its `partitions`, without other lists than `_KEPT`.
 
     The lists may have 500 partitions with their states, and consoles keep thousands of records.
     """
-    record = {key: value for key, value in line.items() if not isinstance(value, _LARGE)}
+    record = {
+        key: value for key, value in line.items() if key in _KEPT or not isinstance(value, _LARGE)
+    }
     record["text"] = text_of(line)[:TEXT_MAX]
     if names := [*_names(line)][:_NAMES_MAX]:
         record["partitions"] = names

@@ -22,6 +22,7 @@ function textOf(line) {
 }
 
 function isrEvent(line, key) {
+  if (!line.before || !line.isr) return { key, time: line.time, text: textOf(line) };
   const left = line.before.filter((id) => !line.isr.includes(id));
   const joined = line.isr.filter((id) => !line.before.includes(id));
   const changes = [left.length && `${listed(left)} left the ISR`, joined.length && `${listed(joined)} joined the ISR`];
