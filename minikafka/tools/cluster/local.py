@@ -297,9 +297,11 @@ class BlockingCluster:
         """Stop one broker by a controlled shutdown. The end of the `with` block stops the cluster."""
         return self._run(self._cluster.stop(broker_id))
 
-    def run_faults(self, script: str | Path | Iterable[Mapping[str, object]]) -> FaultRun:
+    def run_faults(
+        self, script: str | Path | Iterable[Mapping[str, object]], *, is_endless: bool = True
+    ) -> FaultRun:
         """Return a context manager that runs a fault script, a TOML file or a list of its entries, during its block."""
-        return self._cluster.run_faults(script)
+        return self._cluster.run_faults(script, is_endless=is_endless)
 
     def at_step(self, step: str, brokers: Collection[int] | None = None) -> HeldStep:
         """Return a context manager, in which brokers block at this step. `wait()` returns who does."""
