@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import re
@@ -125,7 +126,12 @@ async def _serve(
         loop.add_signal_handler(number, ended.set)
     await server.start(listening)
     if trim := find_trim():
-        tasks.spawn(return_freed_memory(SystemClock(), trim), "memory")
+
+        def collect() -> None:
+            gc.collect()  # histories of partitions end as cycles, which Python would keep for long
+            trim()
+
+        tasks.spawn(return_freed_memory(SystemClock(), collect), "memory")
     idle = asyncio.Event()
 
     async def wait_until_idle(limit_ms: int) -> None:
