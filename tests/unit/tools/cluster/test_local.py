@@ -163,10 +163,11 @@ async def test_local_cluster_errors_mention_no_commands_or_options_of_the_comman
     assert "--" not in str(caught.value)
 
 
-def test_package_exports_only_cluster_error_and_local_cluster() -> None:
+def test_package_exports_clusters_their_errors_and_history() -> None:
     assert minikafka.ClusterError is ClusterError
     assert minikafka.LocalCluster is LocalCluster
-    assert set(minikafka.__all__) == {"ClusterError", "LocalCluster"}
+    assert issubclass(minikafka.FaultMissed, ClusterError)
+    assert set(minikafka.__all__) == {"ClusterError", "FaultMissed", "LocalCluster", "history"}
 
 
 async def test_blocking_cluster_is_refused_in_a_thread_with_an_event_loop(tmp_path: Path) -> None:
