@@ -23,6 +23,7 @@ _LAZY: Final = (
     "rich.live",
     "rich.table",
     "rich.text",
+    "uvloop",
 )
 """The lazy modules that are not minikafka's own; those are all lazy."""
 

@@ -41,7 +41,7 @@ _COMMANDS: Final = {
     "snapshot": Entry("snapshots.take", "Keep the state of the whole cluster at one moment."),
     "restore": Entry("snapshots.restore", "Bring the whole cluster back to a snapshot."),
     "snapshots": Entry("snapshots", "Show and remove snapshots."),
-    "faults": Entry("faults", "Harm disks, connections and sessions, or run a fault script."),
+    "faults": Entry("faults", "Harm disks, connections and sessions."),
     "status": Entry("diagnosis.status", "Show processes, controller and partitions."),
     "logs": Entry("processes.logs", "Print what the brokers and ZooKeeper have logged."),
     "console": Entry("foreground.console", "Serve a page that shows a cluster as it moves."),
@@ -60,7 +60,7 @@ _COMMANDS: Final = {
     ),
     "kafka-tool": Entry(
         "kafka_home.kafka_tool",
-        "Run a class of Kafka's distribution, for the scripts of kafka-home.",
+        "Run a tool of Kafka's, for the scripts of kafka-home.",
     ),
     "fault-proxy": Entry(
         "foreground.fault_proxy", "Run the proxy of a cluster with faults in the foreground."
@@ -86,7 +86,7 @@ _COMMANDS: Final = {
     "trace": Entry("diagnosis.trace", "Show the history of a partition from the brokers' ledgers."),
     "why": Entry("diagnosis.why", "Explain what is wrong with a partition."),
     "verdict": Entry("verdict.verdict", "Say what clients suffered, from their histories."),
-    "run": Entry("verdict.run", "Run a command with a temporary cluster, and judge its clients."),
+    "run": Entry("verdict.run", "Run a command with a temporary cluster."),
     "plan": Entry("plan", "Show what the controller would do, without doing it."),
     "pipeline": Entry("pipeline", "Run Spark jobs over topics."),
 }

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 import minikafka.tools.cluster.faults.fault as fault_types
 import minikafka.tools.cluster.proxy.rules as rules
-from minikafka.tools.cli.arguments.completion import processes
+from minikafka.tools.cli.arguments.completion import brokers, processes
 from minikafka.tools.cli.arguments.options import needs_machine, timeout_option
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.terminal.echo import echo, json_option, show
@@ -42,7 +42,7 @@ class PeerType(click.ParamType[int | str]):
         return [*processes(ctx, incomplete), *clients]
 
 
-broker_argument = click.argument("broker", type=int, metavar="ID")
+broker_argument = click.argument("broker", type=int, metavar="ID", shell_complete=brokers)
 on_machine = needs_machine("harms processes")
 
 

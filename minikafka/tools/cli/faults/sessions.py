@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import find_cluster
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.faults.arguments import broker_argument, done, fault_command
@@ -19,8 +20,13 @@ def expire_session(broker: int, data: str | None) -> None:
 
 
 @click.command()
-@click.argument("group", required=False, metavar="[GROUP]")
-@click.option("--transactional-id", metavar="ID", help="Of this transactional id, not of a group.")
+@click.argument("group", required=False, metavar="[GROUP]", shell_complete=completion.groups)
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    shell_complete=completion.transactions,
+    help="Of this transactional id, not of a group.",
+)
 @click.option("--pause", is_flag=True, help="Pause the broker instead.")
 @fault_command
 def lose_coordinator(

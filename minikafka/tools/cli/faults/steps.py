@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import minikafka.tools.cluster.faults.network as network
+from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import find_running_cluster
 from minikafka.tools.cli.execution.running import run
 from minikafka.tools.cli.faults.arguments import done, fault_command
@@ -43,7 +44,13 @@ def release(step: str, data: str | None) -> None:
 @click.command()
 @click.argument("api", metavar="API")
 @click.argument("n", type=int, metavar="N")
-@click.option("--broker", type=int, metavar="ID", help="Only requests to this broker.")
+@click.option(
+    "--broker",
+    type=int,
+    metavar="ID",
+    shell_complete=completion.brokers,
+    help="Only requests to this broker.",
+)
 @click.option(
     "--hold-ms",
     type=click.IntRange(0, 600_000),

@@ -13,7 +13,7 @@ from minikafka.tools.cli.terminal.echo import echo
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @needs_machine("removes a part of the data directory")
 def remove(names: tuple[str, ...], data: str | None) -> None:
-    """Remove the snapshots NAME…; the cluster is not changed."""
+    """Remove the snapshots that NAME names; the cluster is not changed."""
     found = find_cluster(data)
     for name in names:
         found.remove_snapshot(name)

@@ -24,19 +24,27 @@ from minikafka.tools.cli.main import commands
 WITHOUT_LIMIT = {
     "broker",
     "check-kafka-data",
+    "console",
+    "fault-proxy",
     "generate compose",
     "generate dockerfile",
+    "generate grafana",
     "generate logrotate",
+    "generate prometheus-rules",
     "generate systemd",
-    "console",
     "init-secret",
+    "kafka-home",
+    "kafka-tool",
     "logs",
     "pipeline package",
+    "snapshots list",
+    "snapshots remove",
+    "verdict",
     "zk export",
     "zk import",
     "zookeeper",
 }
-"""Commands that do not talk to a cluster."""
+"""Commands that do not talk to a cluster, or limit each of their requests."""
 
 
 def leaves(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,7 +46,7 @@ def test_unit_of_a_broker_has_its_directories_and_the_time_that_its_stop_may_tak
     assert unit["ExecStart"].endswith(f"minikafka broker --config {file}")
     assert unit["ReadWritePaths"] == '"/disk 1" /disk2 "/disk 1-ledger"'
     assert (unit["User"], unit["Type"]) == ("kafka", "notify")
-    assert unit["TimeoutStopSec"] == str(3 * 30 + 2 * 0.5 + 60).removesuffix(".0")
+    assert unit["TimeoutStopSec"] == str(math.ceil(3 * 30 + 2 * 0.5 + 0.1 + 60))
     assert unit["RestartPreventExitStatus"] == "2 130"
     assert "#   install -d -o kafka -g kafka -m 0750 '/disk 1-ledger'" in made.stdout
     assert f"#   chgrp kafka {file} && chmod 0640 {file}" in made.stdout
@@ -55,8 +56,8 @@ def test_unit_of_a_broker_has_its_directories_and_the_time_that_its_stop_may_tak
     ("keys", "seconds"),
     [
         ("controlled.shutdown.enable = false", "60"),
-        ("controlled.shutdown.max.retries = 1", "90"),
-        ("controlled.shutdown.max.retries = 2", "125"),
+        ("controlled.shutdown.max.retries = 1", "91"),
+        ("controlled.shutdown.max.retries = 2", "126"),
     ],
 )
 def test_time_to_stop_follows_from_the_keys_of_controlled_shutdown(
@@ -79,7 +80,7 @@ def test_unit_for_kafkas_own_file_lets_the_user_read_the_secret_beside_it(tmp_pa
 def test_unit_without_a_configuration_file_says_so(tmp_path: Path) -> None:
     made = call("--config", str(tmp_path / "none.toml"))
     assert "none.toml does not exist: the unit is for defaults" in made.stderr
-    assert settings(made.stdout)["TimeoutStopSec"] == "160"
+    assert settings(made.stdout)["TimeoutStopSec"] == "161"
 
 
 def test_relative_log_directory_and_options_of_the_other_server_are_refused(

@@ -20,12 +20,12 @@ from minikafka.tools.cli.terminal.command_group import nearest
         ("cluster helth", "Did you mean health?"),
         ("configs sett", "Did you mean set?"),
         ("plan kill", "Did you mean kill-broker?"),
+        ("list", "Did you mean faults list or topics list or acls list or users list"),
+        ("health", "Did you mean faults heal or faults held or cluster health?"),
         (
-            "list",
-            "Did you mean topics list or acls list or users list or quotas list or groups list",
+            "topics xyz",
+            "alter, compact, create, delete, delete-records, describe, expire, list.",
         ),
-        ("health", "Did you mean cluster health?"),
-        ("topics xyz", "Known commands: alter, create, delete, delete-records, describe, list."),
     ],
 )
 def test_error_about_an_unknown_command_suggests_one(line: str, suggestion: str) -> None:

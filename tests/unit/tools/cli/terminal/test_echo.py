@@ -74,7 +74,7 @@ def test_data_for_a_command_is_utf_8_in_every_encoding(monkeypatch: pytest.Monke
 
 
 def test_no_command_prints_without_escaping_its_text() -> None:
-    """`print` remains for the lines of server processes, which contain no text from outside, and in `main`."""
+    """`print` remains for lines that contain no text from outside, of server processes and helpers, and in `main`."""
     found = {
         f"{path.name}: {ast.unparse(node.func)}"
         for path in Path(cli.__path__[0]).rglob("*.py")
@@ -84,6 +84,8 @@ def test_no_command_prints_without_escaping_its_text() -> None:
     }
     assert found == {
         "echo.py: print",
+        "guard.py: print",
+        "log4j.py: print",
         "server_log.py: print",
         "zookeeper_process.py: print",
         "main.py: print",

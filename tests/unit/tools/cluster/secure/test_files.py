@@ -24,6 +24,7 @@ class Days(SystemClock):
     """A clock that is ahead by a number of days."""
 
     def __init__(self, days: float = 0) -> None:
+        super().__init__()
         self.days = days
 
     def wall_ms(self) -> int:
