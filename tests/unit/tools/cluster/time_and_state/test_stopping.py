@@ -12,7 +12,7 @@ import pytest
 
 from minikafka.runtime.clock import SystemClock
 from minikafka.tools.cluster.processes import ProcessId, identify, is_paused, send_signal
-from minikafka.tools.cluster.time_and_state.stopping import all_stopped
+from minikafka.tools.cluster.time_and_state.stopping import _wait_until_stopped, all_stopped
 
 KILLED = """
 import asyncio, os, signal, sys
@@ -43,6 +43,7 @@ async def test_processes_stand_in_the_block_and_paused_ones_stay_paused(
 ) -> None:
     *brokers, zookeeper = processes
     send_signal(brokers[1], 19)
+    await _wait_until_stopped(brokers[1], SystemClock())
     async with all_stopped(brokers, zookeeper, SystemClock()):
         assert all(map(is_paused, processes))
     assert [is_paused(one) for one in processes] == [False, True, False]
