@@ -26,7 +26,7 @@ expect = sync_api.expect
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 TOPIC = "console-page"
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
