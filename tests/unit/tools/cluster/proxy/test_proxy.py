@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import uvloop
@@ -32,17 +33,26 @@ class Stage:
         self.proxy = proxy
         self.port = port
         self.heard = 0
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection(HOST, self.port, limit=2 * len(REPLY))
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         request = await reader.read(1)
         self.heard += len(request)
         request += await reader.read(-1)
         if len(request) == len(REQUEST):
             writer.write(REPLY)
         writer.close()
+
+    async def close(self) -> None:
+        """Close the connections to the server, and wait until their sockets are closed."""
+        for writer in self._writers:
+            writer.transport.abort()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 def free_port() -> int:
@@ -66,6 +76,7 @@ def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
             server.close()
             proxy.close()
             await tasks.close()
+            await stage.close()
 
     def run_scenario(scenario: Scenario) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
