@@ -229,7 +229,12 @@ def _rename(before: type, after: type) -> None:
     for module in list(sys.modules.values()):
         if not isinstance(module, ModuleType):
             continue
-        names = object.__getattribute__(module, "__dict__")  # a lazy module must not load for this
+        try:
+            names = object.__getattribute__(
+                module, "__dict__"
+            )  # a lazy module must not load for this
+        except AttributeError:  # such as the modules that cffi makes
+            continue
         if names.get("__name__") not in (_CONFLUENT, __name__):
             for name in [name for name, value in list(names.items()) if value is before]:
                 names[name] = after

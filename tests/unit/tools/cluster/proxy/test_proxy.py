@@ -48,9 +48,10 @@ class Stage:
         writer.close()
 
     async def close(self) -> None:
-        """Close the connections to the server, and wait until their sockets are closed."""
+        """Wait until the server has served and closed every connection that it has accepted."""
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*serving, return_exceptions=True)
         for writer in self._writers:
-            writer.transport.abort()
             with suppress(OSError):
                 await writer.wait_closed()
 
@@ -73,9 +74,9 @@ def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
             async with asyncio.timeout(20):
                 await scenario(stage)
         finally:
-            server.close()
             proxy.close()
             await tasks.close()
+            server.close()
             await stage.close()
 
     def run_scenario(scenario: Scenario) -> None:
