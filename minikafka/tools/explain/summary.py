@@ -64,23 +64,6 @@ class Story:
         self._before = _live_before(self._events)
         self._led: _Leadership | None = None
         """The latest leadership in the mode leaders."""
-        self._causes: Mapping[str, Callable[[Line], list[str]]] = {
-            "BrokersChanged": self._brokers_changed,
-            "ControllerElected": self._elected,
-            "BrokerSuspected": self._suspected,
-            "SuspicionEnded": lambda line: [f"broker {line['of']} answered: it had not died"],
-            "ControlledShutdownRequested": lambda line: [f"broker {line['of']} asked to shut down"],
-            "TopicsChanged": self._topics_changed,
-            "AssignmentChanged": lambda line: ["partitions were added to the topic"],
-            "DeletionsChanged": lambda line: ["the topic was marked for deletion"],
-            "ElectionRequested": self._election_requested,
-            "PreferredElectionSubmitted": lambda line: [
-                "a preferred leader election was requested"
-            ],
-            "RebalanceDue": lambda line: ["the controller checked the balance of leaders"],
-            "UncleanElectionEnabled": lambda line: ["unclean elections were allowed"],
-            "LogDirsFailed": lambda line: ["a log directory failed"],
-        }
 
     def summarize(self, history: Sequence[Chain]) -> None:
         """Set the `summary` of each causal chain in `history`, which is sorted from the oldest to the newest.
@@ -217,8 +200,8 @@ class Story:
         event = chain.lines[0]
         if event["event"] in _REASSIGNMENTS:
             return self._reassigned(chain)
-        describe_cause = self._causes.get(event["event"])
-        return describe_cause(event) if describe_cause is not None else []
+        describe_cause = _CAUSES.get(event["event"])
+        return describe_cause(self, event) if describe_cause is not None else []
 
     def _brokers_changed(self, line: Line) -> list[str]:
         before, now = self._before.get(line["cause"], {}), line["brokers"]
@@ -373,6 +356,23 @@ class Story:
                     return
 
 
+# A mapping in each Story to methods of itself would be a reference cycle: a process that explains often would keep
+# the ledger lines of many stories until a garbage collection.
+_CAUSES: Final[Mapping[str, Callable[[Story, Line], list[str]]]] = {
+    "BrokersChanged": Story._brokers_changed,
+    "ControllerElected": Story._elected,
+    "BrokerSuspected": Story._suspected,
+    "SuspicionEnded": lambda _, line: [f"broker {line['of']} answered: it had not died"],
+    "ControlledShutdownRequested": lambda _, line: [f"broker {line['of']} asked to shut down"],
+    "TopicsChanged": Story._topics_changed,
+    "AssignmentChanged": lambda _, line: ["partitions were added to the topic"],
+    "DeletionsChanged": lambda _, line: ["the topic was marked for deletion"],
+    "ElectionRequested": Story._election_requested,
+    "PreferredElectionSubmitted": lambda _, line: ["a preferred leader election was requested"],
+    "RebalanceDue": lambda _, line: ["the controller checked the balance of leaders"],
+    "UncleanElectionEnabled": lambda _, line: ["unclean elections were allowed"],
+    "LogDirsFailed": lambda _, line: ["a log directory failed"],
+}
 _REASSIGNMENTS: Final = frozenset({"ReassignmentsRequested", "ReassignmentsSubmitted"})
 _ALWAYS_TOLD: Final = _REASSIGNMENTS | {"TopicsChanged", "DeletionsChanged"}
 """Events that get a sentence even if they changed neither leader nor ISR."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -311,3 +312,12 @@ def test_refused_isr_change_has_no_sentence_in_the_summary(ledger: Lines) -> Non
     line = ledger.isr(9, 2, 4, [1, 2, 3], [1, 2])
     line["outcome"] = "conflict"
     assert told(ledger, f"2#{line['n']}") == ""
+
+
+def test_story_is_freed_without_a_garbage_collection(ledger: Lines) -> None:
+    fail_over(ledger)
+    story = Story(ledger.lines, TP)
+    story.summarize(chains(ledger.lines, TP))
+    freed = weakref.ref(story)
+    del story
+    assert freed() is None
