@@ -125,13 +125,11 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     await server.start(listening)
+    # `__main__` makes collections rare for the imports. Closed connections are reference cycles and would stay.
+    gc.freeze()
+    gc.set_threshold(10_000)
     if trim := find_trim():
-
-        def collect() -> None:
-            gc.collect()  # histories of partitions end as cycles, which Python would keep for long
-            trim()
-
-        tasks.spawn(return_freed_memory(SystemClock(), collect), "memory")
+        tasks.spawn(return_freed_memory(SystemClock(), trim), "memory")
     idle = asyncio.Event()
 
     async def wait_until_idle(limit_ms: int) -> None:
