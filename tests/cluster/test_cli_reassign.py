@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.clusters.running_cluster import KEYS, eventually
+from support.clusters.running_cluster import KEYS, eventually, known_everywhere
 from support.commands.commands import ENVIRONMENT, NEW_INTERPRETER, Ended, call
 
 from minikafka.base.model import TopicPartition
@@ -304,6 +304,7 @@ async def test_reassign_carries_out_the_plan_that_reassign_generate_printed(
 ) -> None:
     async with Client(responsive(cluster)) as client:
         await client.create_topics(NewTopic("fresh", 3, 1))
+    await known_everywhere(cluster, "fresh")
     assert {replicas[0] for replicas in await replicas_of(cluster, "fresh")} == {1, 2, 3}
     await create(cluster, "spread", (1, 2), (1, 2), (1, 2))
     both = json.loads((await reassign(cluster, "--generate", "--topics", "spread", "--json")).out)

@@ -82,7 +82,7 @@ def test_compose_file_has_volumes_health_and_time_to_stop_of_every_server() -> N
         assert service["cap_drop"] == ["ALL"]
     assert services["zookeeper"]["healthcheck"]["test"][0] == "CMD"
     broker = services["broker-2"]
-    assert broker["stop_grace_period"] == "160s"
+    assert broker["stop_grace_period"] == "161s"
     assert broker["depends_on"] == {"zookeeper": {"condition": "service_healthy"}}
     assert made["configs"]["broker-2"]["content"] == broker_config(2, VARIABLE)
 

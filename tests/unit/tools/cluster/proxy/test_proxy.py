@@ -49,8 +49,8 @@ class Stage:
 
     async def close(self) -> None:
         """Wait until the server has served and closed every connection that it has accepted."""
-        serving = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*serving, return_exceptions=True)
+        while serving := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.gather(*serving, return_exceptions=True)
         for writer in self._writers:
             with suppress(OSError):
                 await writer.wait_closed()
@@ -76,8 +76,10 @@ def run(request: pytest.FixtureRequest) -> Callable[[Scenario], None]:
         finally:
             proxy.close()
             await tasks.close()
+            await (
+                stage.close()
+            )  # a connection that is accepted while the server closes would be lost
             server.close()
-            await stage.close()
 
     def run_scenario(scenario: Scenario) -> None:
         with asyncio.Runner(loop_factory=request.param) as runner:
