@@ -6,8 +6,9 @@ has a limit in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from os import SEEK_END
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -86,18 +87,16 @@ def newest_lines(
 ) -> NewestLines:
     """Return the newest wanted lines of a ledger: from its last `scanned_bytes`, at most `wanted_bytes` of them."""
     pieces: list[bytes] = []
-    for file in reversed(ledger_files(folder)):
-        data, is_whole = _tail_of(file, scanned_bytes)
-        scanned_bytes -= len(data)
-        for line in reversed(data.splitlines()):
-            if is_wanted(line):
-                wanted_bytes -= len(line)
-                if wanted_bytes < 0:
-                    return NewestLines([*parsed_lines(reversed(pieces))], True)
-                pieces.append(line)
-        if not is_whole:
-            return NewestLines([*parsed_lines(reversed(pieces))], True)
-    return NewestLines([*parsed_lines(reversed(pieces))], False)
+    is_cut = False
+    for line in _newest_first(folder):
+        is_kept = is_wanted(line)
+        scanned_bytes -= len(line) + 1
+        wanted_bytes -= len(line) if is_kept else 0
+        if is_cut := scanned_bytes < 0 or wanted_bytes < 0:
+            break
+        if is_kept:
+            pieces.append(line)
+    return NewestLines([*parsed_lines(reversed(pieces))], is_cut)
 
 
 def ledger_files(folder: Path) -> list[Path]:
@@ -109,13 +108,16 @@ def ledger_files(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: number_of(path.name) or 0)
 
 
-def _tail_of(file: Path, count: int) -> tuple[bytes, bool]:
-    """Return at most the last `count` bytes of a file, without an unfinished first line, and whether they are all."""
-    try:
-        with file.open("rb") as opened:
-            start = max(0, file.stat().st_size - count)
-            opened.seek(start)
-            data = opened.read(count)
-    except OSError:
-        return b"", True  # the writer removed it
-    return (data[data.find(b"\n") + 1 :], False) if start else (data, True)
+def _newest_first(folder: Path) -> Iterator[bytes]:
+    """Yield the lines of a ledger, the newest first, from pieces of its files: it may be much larger than a view."""
+    for file in reversed(ledger_files(folder)):
+        with suppress(OSError), file.open("rb") as opened:  # OSError: the writer removed it
+            end, rest = opened.seek(0, SEEK_END), b""
+            while end > 0:
+                start = max(0, end - _READ_BYTES)
+                opened.seek(start)
+                rest, *lines = (opened.read(end - start) + rest).split(b"\n")
+                yield from filter(None, reversed(lines))
+                end = start
+            if rest:
+                yield rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,27 @@ def test_newest_lines_are_limited_by_what_is_searched_and_by_what_is_wanted(tmp_
     found = newest_lines(tmp_path, lambda text: b'"n": 105' in text, many, SIZE)
     assert (numbers(found.lines), found.is_cut) == ([105], False)
     assert newest_lines(tmp_path / "none", lambda _: True, many, many) == ([], False)
+
+
+def test_newest_lines_are_whole_wherever_the_pieces_end_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, 1, range(100, 103))
+    write(tmp_path, 2, range(103, 107), end=b'{"half')
+    for size in range(1, 5 * SIZE):
+        monkeypatch.setattr(ledger_files, "_READ_BYTES", size)
+        found = newest_lines(tmp_path, lambda _: True, 1_000, 1_000)
+        assert (numbers(found.lines), found.is_cut) == ([*range(100, 107)], False)
+
+
+def test_newest_lines_take_no_memory_for_what_is_not_wanted(tmp_path: Path) -> None:
+    (tmp_path / file_name(1)).write_bytes((b"x" * 9_999 + b"\n") * 800)
+    tracemalloc.start()
+    try:
+        assert newest_lines(tmp_path, lambda _: False, 1 << 30, 1 << 30) == ([], False)
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_reader_gets_each_new_line_once_also_of_a_new_file(
