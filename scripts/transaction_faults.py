@@ -142,8 +142,9 @@ class Faults:
             self._say(f"no coordinator reached {step} within {STEP_MS / 1000:g} s")
         else:
             self._say(f"{fault} broker {broker} at {step} for {seconds:.1f} s")
-            await broker_faults.begin(self._cluster, fault, broker)
+            begun = await begin(self._cluster, fault, {"broker": broker}, None)
             await self._cluster.release(step)
             await asyncio.sleep(seconds)
-            await broker_faults.end(self._cluster, fault, broker)
+            assert begun.end is not None, "a kill and a pause end"
+            await begun.end()
         await self._cluster.release(step)  # also at a broker that was paused at the step

@@ -76,7 +76,8 @@ class WrongClock(SystemClock):
 
     offsets = itertools.cycle(OFFSETS.values())
 
-    def __init__(self) -> None:
+    def __init__(self, advanced_ms: int = 0) -> None:
+        super().__init__(advanced_ms)
         self._offset_ms = next(self.offsets)
 
     def wall_ms(self) -> int:

@@ -74,7 +74,7 @@ if [ $# -ne 0 ]; then
   exit 1
 fi
 home=$(cd "$(dirname "$0")/.." && pwd)
-pids=$(ps ax | grep -F -- "-D{home}=$home " | grep -F ' {main_class} ' | grep -v grep | awk '{{print $1}}')
+pids=$(ps axww | grep -F -- "-D{home}=$home " | grep -F ' {main_class} ' | grep -v grep | awk '{{print $1}}')
 if [ -z "$pids" ]; then
   echo "No {what} server to stop"
   exit 1

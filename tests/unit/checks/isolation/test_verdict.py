@@ -439,6 +439,18 @@ def test_records_in_another_order_than_they_were_sent_are_reordered() -> None:
     assert world.anomalies() == {"reordered": 1}
 
 
+def test_offsets_of_one_call_may_lie_in_any_order() -> None:
+    world = World()
+    client = world.client("a")
+    client.begin()
+    client.commit_offset(1)
+    client.commit_offset(2)
+    client.commit()
+    log = world.logs[OFFSETS]
+    log[0], log[1] = log[1]._replace(offset=0), log[0]._replace(offset=1)
+    assert world.anomalies() == {}
+
+
 def test_batch_after_a_later_epoch_of_its_producer_is_a_zombie_write() -> None:
     world = World()
     client = world.client("a")

@@ -96,6 +96,12 @@ class FaultRun:
         self._stopping = False
         self._waiting: dict[int, asyncio.Task[Any]] = {}
         self._ended = [threading.Event() for _ in entries]
+        self._holds = {
+            number: threading.Event()
+            for number, entry in enumerate(entries)
+            if isinstance(entry.trigger, AtStep)
+        }
+        """By the number of an entry at a step, whether the step is held, so that no broker passes it unseen."""
         self._crash: BaseException | None = None
 
     # ---- in the thread of the user
@@ -111,6 +117,8 @@ class FaultRun:
 
     def __enter__(self) -> FaultRun:
         self._thread.start()
+        for held in self._holds.values():
+            held.wait()
         return self
 
     def __exit__(
@@ -124,7 +132,7 @@ class FaultRun:
         self._judge(error)
 
     async def __aenter__(self) -> FaultRun:
-        return self.__enter__()
+        return await asyncio.to_thread(self.__enter__)
 
     async def __aexit__(
         self,
@@ -175,8 +183,8 @@ class FaultRun:
             self._crash = error
         finally:
             self._finished.set()
-            for ended in self._ended:
-                ended.set()
+            for event in (*self._ended, *self._holds.values()):
+                event.set()
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -212,6 +220,8 @@ class FaultRun:
         finally:
             over[number].set()
             self._ended[number].set()
+            if number in self._holds:
+                self._holds[number].set()
 
     async def _once(
         self,
@@ -242,6 +252,7 @@ class FaultRun:
         """Wait for the trigger. In the block, what the trigger waited for stands still. Raises _Stopped."""
         if isinstance(trigger, AtStep):
             await self._cluster.hold(trigger.step)
+            self._holds[number].set()
             try:
                 yield await self._until(number, self._cluster.held(trigger.step, _FOREVER_MS))
             finally:
