@@ -179,7 +179,7 @@ def test_grid_is_used_with_the_keyboard_alone(page: Any) -> None:
 
     page.keyboard.press("Escape")
 
-    expect(row_of(page, 0)).to_be_visible()
+    expect(grid).to_be_visible()
 
 
 def test_partition_shows_its_replicas_and_goes_back_in_time(page: Any) -> None:

@@ -10,7 +10,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.clusters.running_cluster import eventually, heal
 
@@ -21,11 +28,16 @@ PAUSE_SECONDS = 0.002
 
 
 def create(servers: str, topic: str, **config: str) -> None:
-    """Create a topic with one partition and a replica on each broker."""
+    """Create a topic with one partition and a replica on each broker, also while a controller is elected."""
     keys = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": servers})
-    for created in admin.create_topics([NewTopic(topic, 1, 3, config=keys)]).values():
-        created.result()
+    while True:
+        try:
+            admin.create_topics([NewTopic(topic, 1, 3, config=keys)])[topic].result()
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_CONTROLLER:
+                raise
 
 
 def produce(servers: str, topic: str, records: Iterable[tuple[str, str]]) -> None:
