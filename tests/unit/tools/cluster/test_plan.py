@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -421,7 +422,9 @@ def test_free_ports_for_plaintext_move_the_other_listeners_too() -> None:
     first = free_row(6)
     text = f"[cluster]\nport = {first + 3}\n[listeners]\nSSL = {first}"
     before, _ = planned_from(text, None)
-    with socket.create_server((HOST, first)):
+    with ExitStack() as servers:
+        for port in range(first, first + 6):
+            servers.enter_context(socket.create_server((HOST, port)))
         moved = planned(before, port=0)
     assert moved.listener_names == ("PLAINTEXT", "SSL")
     assert not {*ports(moved), *ports_of("SSL", moved)} & {*ports(before), *ports_of("SSL", before)}
