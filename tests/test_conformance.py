@@ -76,11 +76,10 @@ def no_test(): ...
     ]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_run_fails_for_each_conformance_row_whose_tests_all_ran_and_none_passed(tmp_path, workers):
-    (tmp_path / "conftest.py").write_text(
-        f"""
+PROJECT = {
+    "conftest.py": f"""
 import sys
+from pathlib import Path
 sys.path.insert(0, {str(TESTS)!r})
 from support.rows.conformance_rows import RowOutcomes
 
@@ -90,23 +89,31 @@ CLAIMS = {{
     "A3": ["tests/test_b.py::test_skipped"],
     "A4": ["tests/test_b.py::test_partly_bad", "tests/test_a.py::test_also_skipped"],
     "A5": ["tests/test_b.py::test_bad", "tests/test_c.py::test_did_not_run"],
+    "A6": ["tests/test_a.py::test_of_levels"],
 }}
 
+def pytest_addoption(parser):
+    parser.addoption("--record-rows", action="store_true")
+
 def pytest_configure(config):
-    config.pluginmanager.register(RowOutcomes(CLAIMS), RowOutcomes.NAME)
-"""
-    )
-    (tmp_path / "test_a.py").write_text(
-        """
+    config.pluginmanager.register(RowOutcomes(CLAIMS, Path("outcomes.json")), RowOutcomes.NAME)
+""",
+    "test_a.py": """
 import pytest
+from support.rows import proof
 
 def test_good(): ...
 
 def test_also_skipped(): pytest.skip("no reason")
-"""
-    )
-    (tmp_path / "test_b.py").write_text(
-        """
+
+@pytest.mark.parametrize("level", ["MEMORY", "REAL", "TABLE"])
+def test_of_levels(level):
+    modes = {"MEMORY": "leaders", "REAL": "controller", "TABLE": ""}
+    proof.note(proof.Level[level], modes[level])
+
+def test_without_a_row(): ...
+""",
+    "test_b.py": """
 import pytest
 
 def test_bad(): assert False
@@ -115,63 +122,33 @@ def test_skipped(): pytest.skip("no reason")
 
 @pytest.mark.parametrize("x", [0, 1, 2])
 def test_partly_bad(x): assert x != 1
-"""
-    )
+""",
+}
 
-    ran = run_pytest(tmp_path, f"-n{workers}")
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_run_fails_for_each_unproved_row_and_records_the_results_of_its_tests(tmp_path, workers):
+    for name, text in PROJECT.items():
+        (tmp_path / name).write_text(text)
+    file = tmp_path / "outcomes.json"
+    former = {"tests/test_b.py::test_bad": Result("passed", Level.REAL), "gone": RAN}
+    row_results.record(former, ["gone"], file)
+
+    ran = run_pytest(tmp_path, f"-n{workers}", "--record-rows")
 
     assert re.findall(r"^FAILED \S+rows.toml::(\w+)", ran.stdout, re.MULTILINE) == [
         "A2",
         "A3",
         "A4",
     ]
-    assert "5 failed, 3 passed, 2 skipped" in ran.stdout.splitlines()[-1], ran.stdout
-
-
-RECORDING = f"""
-import sys
-from pathlib import Path
-sys.path.insert(0, {str(TESTS)!r})
-from support.rows.conformance_rows import RowOutcomes
-
-CLAIMS = {{"A1": ["tests/test_a.py::test_one"], "A2": ["tests/test_a.py::test_two"]}}
-
-def pytest_addoption(parser):
-    parser.addoption("--record-rows", action="store_true")
-
-def pytest_configure(config):
-    config.pluginmanager.register(RowOutcomes(CLAIMS, Path("outcomes.json")), RowOutcomes.NAME)
-"""
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_recorded_run_replaces_the_results_of_the_tests_that_ran(tmp_path, workers):
-    (tmp_path / "conftest.py").write_text(RECORDING)
-    (tmp_path / "test_a.py").write_text(
-        """
-import pytest
-from support.rows import proof
-
-@pytest.mark.parametrize("level", ["MEMORY", "REAL", "TABLE"])
-def test_one(level):
-    modes = {"MEMORY": "leaders", "REAL": "controller", "TABLE": ""}
-    proof.note(proof.Level[level], modes[level])
-
-def test_two(): assert False
-
-def test_without_a_row(): ...
-"""
-    )
-    file = tmp_path / "outcomes.json"
-    row_results.record(
-        {"tests/test_a.py::test_two": Result("passed", Level.REAL), "gone": RAN}, ["gone"], file
-    )
-
-    run_pytest(tmp_path, f"-n{workers}", "--record-rows")
-
+    assert "5 failed, 7 passed, 2 skipped" in ran.stdout.splitlines()[-1], ran.stdout
     assert row_results.read(file) == {
-        "tests/test_a.py::test_one": Result("passed", Level.REAL, ("controller", "leaders")),
-        "tests/test_a.py::test_two": Result("failed", Level.TABLE),
+        "tests/test_a.py::test_also_skipped": Result("skipped", Level.TABLE),
+        "tests/test_a.py::test_good": RAN,
+        "tests/test_a.py::test_of_levels": Result("passed", Level.REAL, ("controller", "leaders")),
+        "tests/test_b.py::test_bad": Result("failed", Level.TABLE),
+        "tests/test_b.py::test_partly_bad": Result("failed", Level.TABLE),
+        "tests/test_b.py::test_skipped": Result("skipped", Level.TABLE),
     }
 
 
