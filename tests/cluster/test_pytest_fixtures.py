@@ -53,6 +53,14 @@ def test_kills(minikafka):
 def test_finds_a_repaired_cluster(minikafka):
     assert minikafka.produce(minikafka.topic(), "a")[0].offset == 0
 
+def test_moves_the_clock(minikafka):
+    minikafka.advance_clock("8d")
+
+def test_finds_the_clock_of_the_machine(minikafka):
+    topic = minikafka.topic()
+    minikafka.produce(topic, "of now")
+    assert minikafka.expire(topic).records == 0
+
 def test_fails(minikafka):
     topic = minikafka.topic("missing")
     minikafka.produce(topic, "one")
@@ -72,6 +80,28 @@ async def test_kills(minikafka):
 
 def test_destroys(minikafka_private):
     minikafka_private(brokers=1)
+"""
+WITHOUT_A_PROXY = """
+import os
+import signal
+
+def test_kills_the_proxy_and_fails(minikafka):
+    process = minikafka.record.proxy.process
+    os.kill(process.pid, signal.SIGKILL)
+    assert False, minikafka.bootstrap
+
+def test_cuts(minikafka):
+    with minikafka.cut_clients(1):
+        pass
+    assert minikafka.produce(minikafka.topic(), "a")[0].offset == 0
+
+def test_pauses_the_proxy(minikafka):
+    os.kill(minikafka.record.proxy.process.pid, signal.SIGSTOP)
+
+def test_cuts_again(minikafka):
+    with minikafka.cut_clients(1):
+        pass
+    assert minikafka.produce(minikafka.topic(), "a")[0].offset == 0
 """
 HANGS = """
 import time
@@ -103,7 +133,7 @@ def run(directory: Path, test: str, *options: str) -> str:
 
 def test_fixtures_serve_ordinary_tests_coroutines_and_fixtures(tmp_path: Path) -> None:
     output = run(tmp_path, ONE_BROKER, "--minikafka-brokers=1")
-    assert "1 failed, 5 passed" in output, output
+    assert "1 failed, 7 passed" in output, output
     assert "missing-" in output
     assert "had 1 of 2 records after 0.3 s" in output
     assert "partition 0 offset 0: key None, value b'one'" in output
@@ -118,6 +148,14 @@ def test_tests_run_on_another_kafka_and_skip_what_it_lacks(
     assert "1 passed, 2 skipped" in output, output
     assert f"kill needs a cluster of minikafka, but the tests run against {address}" in output
     assert "minikafka_private starts a cluster of minikafka" in output
+
+
+def test_proxy_of_faults_that_a_test_has_harmed_is_mended_before_the_next_test(
+    tmp_path: Path,
+) -> None:
+    output = run(tmp_path, WITHOUT_A_PROXY, "--minikafka-brokers=1", "--minikafka-faults")
+    assert "1 failed, 3 passed" in output, output
+    assert "the proxy of faults has ended: nobody reaches the ports of brokers" in output
 
 
 def test_no_process_survives_the_death_of_pytest(tmp_path: Path) -> None:
