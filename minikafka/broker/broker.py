@@ -493,7 +493,7 @@ class BrokerServer(BrokerReports):
     def _reports(self) -> dict[str, Callable[[dict[str, Any]], dict[str, Any]]]:
         """The functions that answer read-only calls, by method."""
         return {
-            messages.STATE: lambda _: self.describe(),
+            messages.STATE: lambda body: self.describe(body.get("since")),
             messages.EXPLAIN: lambda body: self.explain(partition_asked(body)),
             messages.EXPLAIN_GROUP: lambda body: self.explain_group(group_asked(body)),
             links.LINKS: self.links.serve,

@@ -37,8 +37,8 @@ class Reports(Protocol):
     def summary(self) -> dict[str, Any]:
         """Return the state of the broker without its replicas."""
 
-    def replica_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the state of each replica on this broker, in any order."""
+    def replica_rows(self, since: object = None) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+        """Return facts about the replicas, and the state of each in any order (see `BrokerReports.replica_rows`)."""
 
     def explain(self, tp: TopicPartition) -> dict[str, Any]:
         """Return what the broker knows about a partition."""

@@ -10,55 +10,24 @@ from typing import Any
 
 import aiohttp
 import pytest
+from support.clusters.console_server import console_of, events, get
 from support.clusters.running_cluster import create_topic
 from support.commands.commands import call
 
 from minikafka.client import Client
 from minikafka.kafka.records.batch import Record
-from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.directory import ClusterDirectory
-from minikafka.tools.cluster.observation.access import BrokerAccess
 from minikafka.tools.cluster.processes import is_alive
 from minikafka.tools.console import standby
-from minikafka.tools.console.context import Console
-from minikafka.tools.console.live_site import LiveSite
-from minikafka.tools.console.observation.local_brokers import LocalBrokers
-from minikafka.tools.console.opening import listen
-from minikafka.tools.console.server import ConsoleServer
 
 pytestmark = pytest.mark.cluster
-TOKEN = {"X-Minikafka-Token": "t"}
 
 
 @pytest.fixture
 async def page(cluster: LocalCluster) -> AsyncIterator[aiohttp.ClientSession]:
-    clock = SystemClock()
-    access = BrokerAccess(cluster.bootstrap, None)
-    console = Console(LocalBrokers(cluster, access, None, clock, SystemRng()), clock)
-    with listen(0) as listening:
-        server = ConsoleServer(LiveSite(console, "run"), "t", clock)
-        await server.start(listening)
-        url = f"http://127.0.0.1:{server.port}"
-        async with aiohttp.ClientSession(url, headers=TOKEN) as client:
-            yield client
-        await server.close()
-
-
-async def get(page: aiohttp.ClientSession, path: str) -> Any:
-    async with page.get(path) as response:
-        assert response.status == 200, await response.text()
-        return await response.json()
-
-
-async def events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any]]:
-    name = ""
-    async for line in response.content:
-        field, _, value = line.decode().strip().partition(": ")
-        if field == "event":
-            name = value
-        elif field == "data":
-            yield name, json.loads(value)
+    async with console_of(cluster) as page:
+        yield page
 
 
 async def test_console_shows_what_the_others_know_while_a_broker_is_paused(

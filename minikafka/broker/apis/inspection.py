@@ -2,9 +2,9 @@
 
 InspectBroker 27755, version 0.
 - Kafka does not have this request. `question` says what is asked, `argument` is a JSON object with its arguments, and
-  each row of the response is a JSON object: `state` (first the broker, then each of its replicas), `explain` (`topic`,
-  `partition`), `explain_group` (`group`), `plan` (the operation), and `ledger` (`topic` or `group`: only the lines that
-  concern it).
+  each row of the response is a JSON object: `state` (first the broker, then each of its replicas; `since`: only those
+  that have changed), `explain` (`topic`, `partition`), `explain_group` (`group`), `plan` (the operation), and `ledger`
+  (`topic` or `group`: only the lines that concern it).
 - The ledger comes in pages of about 256 KiB. The request for the next page has `next_position` of the response as its
   `position`; after the last page this is empty. A page without rows may have a next one. With `follows` in the
   argument, the first page begins 64 KiB before the end, and the last one has a `next_position` for later lines.
@@ -61,8 +61,9 @@ def inspect_broker(
 
 
 def _state(reports: Reports, argument: Argument) -> Iterator[Any]:
-    yield reports.summary()
-    yield from reports.replica_rows()
+    facts, rows = reports.replica_rows(argument.get("since"))
+    yield {**reports.summary(), **facts}
+    yield from rows
 
 
 def _explain(reports: Reports, argument: Argument) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -20,9 +21,10 @@ from minikafka.broker.metadata import MetadataCache
 from minikafka.broker.replicas.log_cleaner import LogCleaner
 from minikafka.broker.replicas.manager import ReplicaManager
 from minikafka.broker.reports.certificates import CertificateReport
+from minikafka.broker.reports.changes import ReplicaChanges
 from minikafka.broker.reports.group_report import group_report, skipped_batches
 from minikafka.broker.reports.links import Links
-from minikafka.broker.reports.partition_report import metadata_of, replica_of, rows_of, settings_of
+from minikafka.broker.reports.partition_report import metadata_of, replica_of, row_of, settings_of
 from minikafka.broker.reports.reachability import Reachability
 from minikafka.broker.step_gate import StepGate
 from minikafka.deciders.transactions.reports import transactions_with
@@ -50,14 +52,27 @@ class BrokerReports:
     certificates: CertificateReport
     links: Links
 
-    def describe(self) -> dict[str, Any]:
-        """Return the report of this broker for `minikafka status`."""
-        rows = sorted(self.replica_rows(), key=itemgetter("topic", "partition"))
-        return {**self.summary(), "replicas": rows}
+    def describe(self, since: object = None) -> dict[str, Any]:
+        """Return the report of this broker for `minikafka status`. `since`: see `replica_rows`."""
+        facts, rows = self.replica_rows(since)
+        replicas = sorted(rows, key=itemgetter("topic", "partition"))
+        return {**self.summary(), **facts, "replicas": replicas}
 
-    def replica_rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the state of each replica on this broker, in any order."""
-        return rows_of(self.replicas, self.cleaner.report)
+    def replica_rows(self, since: object = None) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
+        """Return the state of each replica on this broker, in any order, after facts about all of them.
+
+        `since`: a text is the `position` of an earlier answer, "" at first: only what has changed since is returned,
+        and the facts say how (`Changes.as_json`).
+        """
+        facts, partitions = {}, [*self.replicas.partitions.values()]
+        if isinstance(since, str):
+            changes = self._changes.since(since, self.replicas.partitions)
+            facts, partitions = changes.as_json(), changes.changed
+        return facts, (row_of(partition, self.cleaner.report) for partition in partitions)
+
+    @cached_property
+    def _changes(self) -> ReplicaChanges:
+        return ReplicaChanges(self.clock.wall_ms())
 
     def summary(self) -> dict[str, Any]:
         """Return the report of this broker without its replicas."""

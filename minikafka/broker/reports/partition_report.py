@@ -6,7 +6,7 @@ up are given as ages in milliseconds, by this broker's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from minikafka.base.config import BrokerConfig
@@ -108,36 +108,35 @@ def _throttles(partition: Partition) -> dict[str, int]:
     return {f"{role}.replication.throttled.rate": throttle.limit}
 
 
-def rows_of(replicas: ReplicaManager, compaction_of: CompactionOf) -> Iterator[dict[str, Any]]:
-    """Yield a dictionary for each replica that this broker hosts, in any order (B1, B2).
+def row_of(partition: Partition, compaction_of: CompactionOf) -> dict[str, Any]:
+    """Return the state of a replica that this broker hosts (B1, B2).
 
-    A dictionary has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
+    The dictionary has role, leader, ISR, offsets, bytes, waiting produce requests, log directory and compaction.
     `opening` has the members of the ISR for which an opening leader waits; it is None for every other replica.
     """
-    for tp, partition in [*replicas.partitions.items()]:
-        yield {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "role": _role(partition),
-            "opening": _opening(partition),
-            "leader": partition.leader,
-            "leader_epoch": partition.leader_epoch,
-            "isr": list(partition.isr),
-            "replicas": list(partition.replicas),
-            "adding": list(partition.adding),
-            "removing": list(partition.removing),
-            "log_end_offset": partition.log.log_end_offset,
-            "high_watermark": partition.high_watermark,
-            "last_stable_offset": partition.last_stable_offset,
-            "log_start_offset": partition.log.log_start_offset,
-            "size": partition.log.size,
-            "earliest_timestamp": _earliest_timestamp(partition),
-            "waiting_produces": sum(
-                waiter.waiting_for(partition) for waiter in partition.produce_waiting
-            ),
-            "directory": partition.log.directory,
-            "compaction": compaction_of(partition),
-        }
+    return {
+        "topic": partition.tp.topic,
+        "partition": partition.tp.partition,
+        "role": _role(partition),
+        "opening": _opening(partition),
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": list(partition.isr),
+        "replicas": list(partition.replicas),
+        "adding": list(partition.adding),
+        "removing": list(partition.removing),
+        "log_end_offset": partition.log.log_end_offset,
+        "high_watermark": partition.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "log_start_offset": partition.log.log_start_offset,
+        "size": partition.log.size,
+        "earliest_timestamp": _earliest_timestamp(partition),
+        "waiting_produces": sum(
+            waiter.waiting_for(partition) for waiter in partition.produce_waiting
+        ),
+        "directory": partition.log.directory,
+        "compaction": compaction_of(partition),
+    }
 
 
 def _open_transactions(partition: Partition, wall_ms: int) -> list[dict[str, int]]:

@@ -55,7 +55,11 @@ STOP_REPLICA: Final = "stop_replica"
 CONTROLLED_SHUTDOWN: Final = "controlled_shutdown"
 CREATE_TOPICS: Final = "create_topics"
 STATE: Final = "state"
-"""Read-only call. Request: an empty map. Response: the state of the broker (for `minikafka status`)."""
+"""Read-only call. Request: an empty map. Response: the state of the broker (for `minikafka status`).
+
+With `since`, the `position` of an earlier response ("" at first), `replicas` has only those that have changed since,
+and `gone` the [topic, partition] of those that were removed; `is_whole` says that it has all of them.
+"""
 EXPLAIN: Final = "explain"
 """Read-only call. Request: `topic` and `partition`. Response: the broker's data about the partition (for
 `minikafka why`).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import wraps
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from minikafka.base.config.cluster import ClusterConfig, parse_listener_ports
 from minikafka.base.errors import ConfigError
 from minikafka.tools.cluster.blocking import finish, run_blocking
 from minikafka.tools.cluster.directory import ClusterDirectory, ClusterError, ClusterRecord
-from minikafka.tools.cluster.faults.script.read import read_script
+from minikafka.tools.cluster.faults.script.read import Script, read_script
 from minikafka.tools.cluster.faults.script.run import FaultRun
 from minikafka.tools.cluster.faults.steps import HeldStep
 from minikafka.tools.cluster.launch.plan import BROKERS_MAX, PORT_MAX, LaunchRequest, check_number
@@ -114,9 +114,7 @@ class LocalCluster(SnapshottedCluster):
             raise ValueError(f"schema_registry cannot be combined with {what}")
         self._blocking: BlockingCluster | None = None
 
-    def run_faults(
-        self, script: str | Path | Iterable[Mapping[str, object]], *, is_endless: bool = True
-    ) -> FaultRun:
+    def run_faults(self, script: Script, *, is_endless: bool = True) -> FaultRun:
         """Return a context manager that runs a fault script, a TOML file or a list of its entries, during its block.
 
         Its end ends all faults of the script, and raises FaultMissed if one has hit nothing (`docs/faults.md`).
@@ -297,9 +295,7 @@ class BlockingCluster:
         """Stop one broker by a controlled shutdown. The end of the `with` block stops the cluster."""
         return self._run(self._cluster.stop(broker_id))
 
-    def run_faults(
-        self, script: str | Path | Iterable[Mapping[str, object]], *, is_endless: bool = True
-    ) -> FaultRun:
+    def run_faults(self, script: Script, *, is_endless: bool = True) -> FaultRun:
         """Return a context manager that runs a fault script, a TOML file or a list of its entries, during its block."""
         return self._cluster.run_faults(script, is_endless=is_endless)
 

@@ -18,7 +18,7 @@ from minikafka.tools.console.observation.frames import (
 from minikafka.tools.console.observation.watch import FRAME_MS, Viewer
 from minikafka.tools.console.site import LIMIT_S, Route, Stream, StreamEvent
 from minikafka.tools.console.views.actions import (
-    RUN_S,
+    RUN_MAX_S,
     list_actions,
     list_runs,
     plan_action,
@@ -50,7 +50,7 @@ _VIEWS: Final[Mapping[tuple[str, str], _View]] = {
     ("POST", "/api/actions/plan"): plan_action,
     ("POST", "/api/actions/run"): run_action,
 }
-_LIMITS: Final[Mapping[str, float]] = {"/api/actions/run": RUN_S + LIMIT_S}
+_LIMITS: Final[Mapping[str, float]] = {"/api/actions/run": RUN_MAX_S + LIMIT_S}
 
 
 class LiveSite:

@@ -1,7 +1,7 @@
 """The newest state of every partition, combined from the answers of single brokers, in rows that are cheap to send.
 
 Invariants: of several brokers that claim to lead a partition, the claim in the newest epoch counts. A broker that does
-not answer claims nothing. `update` and `forget` return exactly the partitions whose rows they have changed.
+not answer claims nothing. `update`, `change` and `forget` return exactly the partitions whose rows they have changed.
 """
 
 from __future__ import annotations
@@ -68,6 +68,19 @@ class PartitionGrid:
         self._claims[broker] = now
         touched = {name for name, claim in now.items() if before.get(name) != claim}
         return self._combine(touched | (before.keys() - now.keys()))
+
+    def change(
+        self, broker: int, answers: Iterable[Mapping[str, Any]], gone: Iterable[str]
+    ) -> set[str]:
+        """Apply what has changed of a broker's replicas; return the partitions whose rows have changed."""
+        known = self._claims.setdefault(broker, {})
+        touched = {name for name in gone if known.pop(name, None) is not None}
+        for row in answers:
+            name, claim = f"{row['topic']}-{row['partition']}", _claim(row)
+            if known.get(name) != claim:
+                known[name] = claim
+                touched.add(name)
+        return self._combine(touched)
 
     def forget(self, broker: int) -> set[str]:
         """Drop what a broker said, because it does not answer; return the partitions whose rows have changed."""

@@ -21,6 +21,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cluster.observation.causes import causes_of
 from minikafka.tools.cluster.observation.sights import Known, ProcessSight, Sights
 from minikafka.tools.cluster.observation.state import active_controller, coordination_of
+from minikafka.tools.console.observation.broker_state import BrokerState
 from minikafka.tools.console.observation.brokers import ShownBroker, broker_row
 from minikafka.tools.console.observation.grid import PartitionGrid, topic_of
 from minikafka.tools.console.observation.ledger_records import as_record
@@ -74,6 +75,7 @@ class ClusterWatch:
         self.members: dict[int, BrokerMember] = {}
         self.answers: dict[int, Mapping[str, Any] | OSError | KafkaError] = {}
         self.brokers: dict[int, ShownBroker] = {}
+        self._states: dict[int, BrokerState] = {}
         self.cluster: dict[str, Any] = {}
         self.problems: list[dict[str, Any]] = []
         self.unseen: dict[str, str] = {}
@@ -164,30 +166,41 @@ class ClusterWatch:
             if member.state == RUNNING:
                 await self._ask(broker)
             else:
-                self.answers.pop(broker, None)
-                self._changed(self.grid.forget(broker))
+                self._forget(broker)
             self._asked.add(broker)
             self._refresh_brokers()
             self._check_ready()
             took = self.clock.now() - began
             await self.clock.sleep(min(max(FRAME_MS, 10 * took), LOAD_MAX_MS))
-        self.answers.pop(broker, None)
-        self._changed(self.grid.forget(broker))
+        self._forget(broker)
 
     async def _ask(self, broker: int) -> None:
-        answer: Mapping[str, Any] | OSError | KafkaError
-        try:
-            answer = await self.observed.ask(broker, STATE, {})
-        except (OSError, KafkaError) as error:
-            answer = error
         former = self.answers.get(broker)
-        self.answers[broker] = answer
-        if isinstance(answer, Exception):
-            self._changed(self.grid.forget(broker))
+        state = self._states.setdefault(broker, BrokerState())
+        try:
+            answer = await self.observed.ask(broker, STATE, {"since": state.position})
+        except (OSError, KafkaError) as error:
+            self._forget(broker)
+            self.answers[broker] = error
         else:
-            self._changed(self.grid.update(broker, answer["replicas"]))
-        if isinstance(answer, Exception) != isinstance(former, Exception):
+            self._apply(broker, state, answer)
+        if isinstance(self.answers[broker], Exception) != isinstance(former, Exception):
             self._look_again.set()
+
+    def _apply(self, broker: int, state: BrokerState, answer: Mapping[str, Any]) -> None:
+        """Keep the answer of a broker, and note what it changes."""
+        change = state.apply(answer)
+        self.answers[broker] = state.whole(answer)
+        if change.is_whole:
+            self._changed(self.grid.update(broker, change.rows))
+        else:
+            self._changed(self.grid.change(broker, change.rows, change.gone))
+
+    def _forget(self, broker: int) -> None:
+        """Drop what a broker has told, because it does not answer."""
+        self._states.pop(broker, None)
+        self.answers.pop(broker, None)
+        self._changed(self.grid.forget(broker))
 
     def _check_ready(self) -> None:
         if self.members and self._asked >= self.members.keys():

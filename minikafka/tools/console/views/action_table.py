@@ -26,16 +26,39 @@ from minikafka.tools.console.views.arguments import (
 from minikafka.tools.console.views.fault_actions import FAULTS
 
 _BROKERS: Final = re.compile(r"[0-9]{1,9}(,[0-9]{1,9})*")
+_PROCESS: Final = (Argument("broker", BROKER, "broker or ZooKeeper"),)
+_PLANNED: Final = ("kill", "stop", "restart")
+"""The actions after which the broker is away, which the controller can plan."""
+_HALTED: Final = {
+    "stop": "ZooKeeper stops: nothing can be elected, created or changed without it",
+    "restart": "ZooKeeper stops and starts: nothing can be elected, created or changed meanwhile",
+}
+"""What these actions do to ZooKeeper, which has no leaderships."""
 
 
-def _process(values: Values) -> str:
-    is_zookeeper = values["broker"].lower() == ZOOKEEPER
-    return "ZooKeeper" if is_zookeeper else f"broker {values['broker']}"
+def _of_process(verb: str, effect: str, *, is_dangerous: bool = True) -> Action:
+    """Return an action on a broker or ZooKeeper. `effect`: with {} in the place of its name."""
+    return Action(
+        verb,
+        _PROCESS,
+        lambda v: [verb, v["broker"].lower()],
+        lambda v: [
+            _HALTED[verb]
+            if verb in _HALTED and _is_zookeeper(v)
+            else effect.format("ZooKeeper" if _is_zookeeper(v) else f"broker {v['broker']}")
+        ],
+        _kill_plan if verb in _PLANNED else lambda _: None,
+        on_machine=True,
+        is_dangerous=is_dangerous,
+    )
+
+
+def _is_zookeeper(values: Values) -> bool:
+    return values["broker"].lower() == ZOOKEEPER
 
 
 def _kill_plan(values: Values) -> Sequence[str] | None:
-    is_zookeeper = values["broker"].lower() == ZOOKEEPER
-    return None if is_zookeeper else ["plan", "kill-broker", values["broker"]]
+    return None if _is_zookeeper(values) else ["plan", "kill-broker", values["broker"]]
 
 
 def _named(values: Values) -> str:
@@ -129,7 +152,6 @@ def _record(values: Values) -> str:
     return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-_PROCESS: Final = (Argument("broker", BROKER, "broker or ZooKeeper"),)
 _ONE: Final = (Argument("topic", TOPIC), Argument("partition", PARTITION))
 _TOPIC: Final = (Argument("topic", TOPIC),)
 _NAME: Final = Argument("name", TEXT, "setting")
@@ -137,52 +159,12 @@ _NAME: Final = Argument("name", TEXT, "setting")
 ACTIONS: Final = {
     action.name: action
     for action in (
-        Action(
-            "kill",
-            _PROCESS,
-            lambda v: ["kill", v["broker"].lower()],
-            lambda v: [
-                f"{_process(v)} gets SIGKILL: it neither hands over anything nor closes its files"
-            ],
-            _kill_plan,
-            on_machine=True,
-            is_dangerous=True,
-        ),
-        Action(
-            "pause",
-            _PROCESS,
-            lambda v: ["pause", v["broker"].lower()],
-            lambda v: [f"{_process(v)} gets SIGSTOP: it keeps its connections and answers nothing"],
-            on_machine=True,
-            is_dangerous=True,
-        ),
-        Action(
-            "resume",
-            _PROCESS,
-            lambda v: ["resume", v["broker"].lower()],
-            lambda v: [f"{_process(v)} gets SIGCONT and continues"],
-            on_machine=True,
-        ),
-        Action(
-            "stop",
-            _PROCESS,
-            lambda v: ["stop", v["broker"].lower()],
-            lambda v: [
-                "ZooKeeper stops: nothing can be elected, created or changed without it"
-                if v["broker"].lower() == ZOOKEEPER
-                else f"{_process(v)} hands over its leaderships, closes its logs and stops"
-            ],
-            _kill_plan,
-            on_machine=True,
-            is_dangerous=True,
-        ),
-        Action(
-            "start",
-            _PROCESS,
-            lambda v: ["start", v["broker"].lower()],
-            lambda v: [f"{_process(v)} starts with its former ports and data"],
-            on_machine=True,
-        ),
+        _of_process("kill", "{} gets SIGKILL: it neither hands over anything nor closes its files"),
+        _of_process("pause", "{} gets SIGSTOP: it keeps its connections and answers nothing"),
+        _of_process("resume", "{} gets SIGCONT and continues", is_dangerous=False),
+        _of_process("stop", "{} hands over its leaderships, closes its logs and stops"),
+        _of_process("start", "{} starts with its former ports and data", is_dangerous=False),
+        _of_process("restart", "{} stops, and starts with its former ports and data"),
         Action(
             "elect",
             (*_ONE, Argument("type", CHOICE, "election", False, ("preferred", "unclean"))),

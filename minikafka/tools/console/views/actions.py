@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -22,17 +23,18 @@ from minikafka.tools.console.views.arguments import Action, Values
 
 logger = logging.getLogger(__name__)
 
-RUN_S: Final = 90
-"""Time for a command."""
 PLAN_S: Final = 10
 OUTPUT_BYTES: Final = 64 * 1024
 """Bytes of a command's output that an answer has; the last ones."""
 LOGGED: Final = 1_000
 """Characters of a command line that the log shows; a record that is produced may be long."""
+RUN_MAX_S: Final = max(action.limit_s for action in ACTIONS.values())
+"""Time for the command of any action."""
 _ELSEWHERE: Final = (
     "the console works on processes of its own machine only, and this cluster is elsewhere"
 )
-
+END_S: Final = 10
+"""Time for a command that is interrupted to end what it has begun."""
 _NO_FAULTS: Final = "the cluster was started without faults: `minikafka up --faults` starts one"
 
 
@@ -75,16 +77,34 @@ async def plan_action(console: Console, asked: Asked) -> dict[str, Any]:
     }
     if why_not := _why_not(console, action):
         return {**answer, "why_not": why_not}
-    words = action.plan(values)
-    if words is not None and console.watch.cluster.get("mode") != "leaders":
-        found = await _run(console, console.observed.options.command(*words), "", PLAN_S)
-        lines = found.output.splitlines()
+    if (words := action.plan(values)) is None:
+        return answer
+    if action.input(values):
+        return {**answer, **await _steps(console, action, values, words)}
+    if console.watch.cluster.get("mode") != "leaders":
+        found = await _run(console.observed.options.command(*words), "", PLAN_S)
         if found.exit_code == 0:
-            answer["plan"] = [*effects, *lines]
+            answer["plan"] = [*effects, *found.output.splitlines()]
         else:
-            reason = lines[-1].removeprefix("minikafka: ") if lines else "it did not end in time"
-            answer["plan"] = [*effects, f"the controller has made no plan: {reason}"]
+            answer["plan"] = [*effects, f"the controller has made no plan: {_reason(found)}"]
     return answer
+
+
+async def _steps(
+    console: Console, action: Action, values: Values, words: Sequence[str]
+) -> dict[str, Any]:
+    """Return the steps of a script as its plan, or why it cannot run."""
+    words = console.observed.options.command(*words, on_machine=action.on_machine)
+    found = await _run(words, action.input(values), PLAN_S)
+    if found.exit_code != 0:
+        return {"plan": [], "why_not": _reason(found)}
+    return {"plan": [*found.output.splitlines(), *action.effects(values)]}
+
+
+def _reason(found: Finished) -> str:
+    """Return why a command has failed: the last line of its output."""
+    lines = found.output.splitlines()
+    return lines[-1].removeprefix("minikafka: ") if lines else "it did not end in time"
 
 
 def _asked(asked: Asked) -> tuple[Action, Values]:
@@ -106,7 +126,8 @@ def _shown(console: Console, action: Action, values: Values) -> str:
     """Return the command line for people, with its input."""
     command = shlex.join(["minikafka", *_words(console, action, values)])
     given = action.input(values)
-    return f"echo {shlex.quote(given.strip())} | {command}" if given else command
+    # Not echo: that of some shells reads a backslash as the start of another character.
+    return f"printf '%s\\n' {shlex.quote(given.strip())} | {command}" if given else command
 
 
 async def run_action(console: Console, asked: Asked) -> dict[str, Any]:
@@ -122,7 +143,7 @@ async def run_action(console: Console, asked: Asked) -> dict[str, Any]:
     logger.info("%s runs: %s", user, logged)
     async with console.running:
         words = _words(console, action, values)
-        found = await _run(console, words, action.input(values), RUN_S)
+        found = await _run(words, action.input(values), action.limit_s)
     code = "none, its time was over" if found.exit_code is None else found.exit_code
     logger.info("%s ran: %s: exit code %s", user, logged, code)
     console.actions.append(
@@ -141,7 +162,7 @@ async def list_runs(console: Console, asked: Asked) -> list[dict[str, Any]]:
     return [*console.actions]
 
 
-async def _run(console: Console, words: Sequence[str], given: str, limit_s: float) -> Finished:
+async def _run(words: Sequence[str], given: str, limit_s: float) -> Finished:
     """Run `minikafka WORDS` to its end, and return what it printed."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -159,9 +180,19 @@ async def _run(console: Console, words: Sequence[str], given: str, limit_s: floa
     except TimeoutError:
         return Finished(None, f"the command has not ended within {limit_s:g} s, and was ended")
     finally:
-        if child.returncode is None:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+        await _end(child)
     text = output[-OUTPUT_BYTES:].decode(errors="replace")
     return Finished(child.returncode, text)
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """Interrupt a command as Ctrl-C does, so that a script ends its faults; kill it if it does not end then."""
+    with suppress(ProcessLookupError, TimeoutError):
+        if child.returncode is None:
+            child.send_signal(signal.SIGINT)
+            async with asyncio.timeout(END_S):
+                await child.wait()
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()

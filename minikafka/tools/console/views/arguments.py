@@ -15,6 +15,10 @@ PARTITION: Final = "partition"
 INTEGER: Final = "integer"
 CHOICE: Final = "choice"
 TEXT: Final = "text"
+SCRIPT: Final = "script"
+"""The text of a file, which the page lets its user choose or write."""
+RUN_S: Final = 90
+"""Time for a command."""
 ZOOKEEPER: Final = "zookeeper"
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
@@ -65,8 +69,8 @@ class Action:
 
     `words(values)`: its command without the options that name the cluster. `effects(values)`: sentences about what it
     does. `plan(values)`: the command that plans it; None without one. `input(values)`: what the command reads from
-    standard input. `on_machine`: it works on processes of this machine. `needs_faults`: only on a cluster that was
-    started with faults.
+    standard input; the command that plans it reads the same. `on_machine`: it works on processes of this machine.
+    `needs_faults`: only on a cluster that was started with faults. `limit_s`: time for its command.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Action:
     on_machine: bool = False
     needs_faults: bool = False
     is_dangerous: bool = False
+    limit_s: float = RUN_S
 
     def values(self, given: object) -> Values:
         """Return the checked arguments of a request. Raises RequestRefused."""

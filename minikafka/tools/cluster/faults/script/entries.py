@@ -30,11 +30,17 @@ class At(NamedTuple):
 
     seconds: float
 
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s after the start" if self.seconds else "at the start"
+
 
 class AfterPrevious(NamedTuple):
     """So many seconds after the previous entry has ended."""
 
     seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s after the end of the previous entry"
 
 
 class AfterRequests(NamedTuple):
@@ -44,11 +50,18 @@ class AfterRequests(NamedTuple):
     n: int
     broker: int | None
 
+    def __str__(self) -> str:
+        at = "" if self.broker is None else f" at broker {self.broker}"
+        return f"after {self.n} requests of {self.api}{at}"
+
 
 class AtStep(NamedTuple):
     """When a broker blocks at this step. It continues when the fault has begun."""
 
     step: str
+
+    def __str__(self) -> str:
+        return f"when a broker blocks at the step {self.step}"
 
 
 Trigger: TypeAlias = At | AfterPrevious | AfterRequests | AtStep
@@ -87,6 +100,21 @@ class ScriptEntry:
             words = [str(self.arguments["broker"]), *words]
             words.remove(f"broker={self.arguments['broker']}")
         return " ".join([self.verb.replace("_", "-"), *ends, *words])
+
+    def __str__(self) -> str:
+        lasts = "" if self.seconds is None else f", for {self.seconds:g} s"
+        again = "" if self.times == 1 else f", {self.times} times, {self.gap:g} s apart"
+        return f"{self.name}: {self.trigger}{lasts}{again}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the entry as a JSON object."""
+        return {
+            "fault": self.name,
+            "begins": str(self.trigger),
+            "seconds": self.seconds,
+            "times": self.times,
+            "gap": self.gap,
+        }
 
     @property
     def is_held(self) -> bool:

@@ -48,9 +48,19 @@ export class ActionDialog {
         const input = inputOf(field);
         input.addEventListener("input", () => this.later());
         this.inputs.set(field.name, input);
-        return labelled(field.label ?? field.name, input, field.hint);
+        const node = labelled(field.label ?? field.name, input, field.hint);
+        return field.kind === "script" ? [labelled("File", this.chooserOf(input)), node] : node;
       }),
     );
+  }
+
+  /** Return an input for a file, the text of which becomes that of another input. */
+  chooserOf(input) {
+    const read = async ({ target }) => {
+      input.value = (await target.files[0]?.text()) ?? input.value;
+      this.later();
+    };
+    return el("input", { type: "file", accept: ".toml,text/plain", onchange: read });
   }
 
   open() {
@@ -155,7 +165,8 @@ function inputOf({ name, kind, values, value = "", required = false, min, max })
     select.value = value || values[0];
     return select;
   }
-  if (kind === "lines") return el("textarea", { ...common, rows: 3, spellcheck: "false" }, value);
+  const rows = { lines: 3, script: 8 }[kind];
+  if (rows) return el("textarea", { ...common, rows, spellcheck: "false" }, value);
   if (kind === "integer") return el("input", { ...common, type: "number", min, max, value });
   return el("input", { ...common, type: "text", value, autocomplete: "off", spellcheck: "false" });
 }

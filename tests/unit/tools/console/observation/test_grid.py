@@ -101,3 +101,13 @@ def test_counts_follow_leaders_and_preferred_replicas() -> None:
     grid.forget(1)
     grid.update(2, [replica(2, 2, epoch=2)])
     assert grid.counts() == {1: [0, 1, 1], 2: [1, 0, 1], 3: [0, 0, 1]}
+
+
+def test_change_applies_only_the_replicas_that_it_names() -> None:
+    grid = PartitionGrid()
+    grid.update(1, [replica(1, 1), replica(1, 1, partition=1, replicas=[1])])
+    assert grid.change(1, [replica(1, 1, end=11)], []) == {"t-0"}
+    assert grid.change(1, [replica(1, 1, end=11)], []) == set()
+    assert grid.rows["t-1"][LOG_END] == 10
+    assert grid.change(1, [], ["t-1", "t-7"]) == {"t-1"}
+    assert set(grid.rows) == {"t-0"}

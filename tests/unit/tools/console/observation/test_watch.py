@@ -65,6 +65,7 @@ class Brokers:
         self.answers = {1: answer(3), 2: answer(0) | {"is_controller": False}}
         self.hanging: set[int] = set()
         self.asked = 0
+        self.positions: list[str] = []
         self.is_gone = False
         self.lines: list[dict[str, Any]] = []
 
@@ -77,6 +78,7 @@ class Brokers:
 
     async def ask(self, broker: int, question: str, argument: dict[str, Any]) -> Mapping[str, Any]:
         self.asked += 1
+        self.positions.append(argument["since"])
         if broker in self.hanging:
             await asyncio.sleep(3600)
         return self.answers[broker]
@@ -157,6 +159,32 @@ async def test_frame_has_only_what_has_changed(
     viewer.brokers.clear()
     viewer.has_cluster = viewer.has_problems = False
     assert frame(watch, viewer) == {}
+
+
+async def test_broker_is_asked_for_what_has_changed_since_its_last_answer(
+    brokers: Brokers, watch: ClusterWatch, viewer: Viewer
+) -> None:
+    brokers.states = {1: RUNNING}
+    brokers.answers[1] = answer(3) | {"position": "7-1", "is_whole": True, "gone": []}
+    await watch.ready()
+    snapshot(watch, viewer)
+    changed = answer(1, end=6)
+    brokers.answers[1] = changed | {"position": "7-2", "is_whole": False, "gone": [["t", 2]]}
+    await until(viewer, lambda: viewer.partitions)
+    found = frame(watch, viewer)
+    assert (set(found["partitions"]), found["gone"]) == ({"t-0"}, ["t-2"])
+    assert set(watch.grid.rows) == {"t-0", "t-1"}
+    assert len(watch.answers[1]["replicas"]) == 2
+    assert brokers.positions[:2] == ["", "7-1"]
+
+    brokers.states = {1: DOWN}  # the next run of the broker does not know the position
+    await until(viewer, lambda: len(viewer.partitions) == 2)
+    brokers.positions.clear()
+    brokers.states = {1: RUNNING}
+    async with asyncio.timeout(5):
+        while not brokers.positions:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.002)
+    assert brokers.positions[0] == ""
 
 
 async def test_viewer_that_does_not_read_has_each_partition_once(

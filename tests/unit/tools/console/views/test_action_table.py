@@ -18,6 +18,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "resume": {"broker": 2},
     "stop": {"broker": "ZooKeeper"},
     "start": {"broker": "3"},
+    "restart": {"broker": "zookeeper"},
     "elect": {"topic": "t", "partition": 0, "type": "unclean"},
     "reassign": {"topic": "t", "partition": "1", "replicas": "3, 1"},
     "cancel-reassignment": {"topic": "t", "partition": 1},
@@ -29,15 +30,22 @@ GIVEN: dict[str, dict[str, Any]] = {
     "delete-config": {"topic": "t", "name": "retention.ms"},
     "produce": {"topic": "t", "value": "v"},
     "cut": {"a": 1, "b": "zookeeper", "direction": "one"},
-    "cut-clients": {"broker": 1},
+    "cut-clients": {"broker": 1, "direction": "both"},
     "delay": {"a": "1", "b": "2", "link": "fetch", "ms": 50},
     "drop": {"a": "1", "b": "Clients"},
     "reset": {"a": "1", "b": "2"},
-    "fill-disk": {"broker": "1"},
+    "fill-disk": {"broker": "1", "free_bytes": 100, "log_dir": "/a b"},
     "slow-sync": {"broker": "1", "ms": 5},
     "fail-sync": {"broker": "1"},
     "expire-session": {"broker": "1"},
+    "lose-coordinator": {"group": "g", "how": "pause"},
+    "hold": {"step": "creation.partitions-new"},
+    "held": {"step": "creation.partitions-new"},
+    "release": {"step": "creation.partitions-new"},
+    "after": {"api": "Produce", "n": 3, "broker": 1},
     "heal": {"a": "1"},
+    "list-faults": {},
+    "run-faults": {"script": "[[fault]]"},
 }
 WORDS = {
     "kill": "kill 1",
@@ -45,6 +53,7 @@ WORDS = {
     "resume": "resume 2",
     "stop": "stop zookeeper",
     "start": "start 3",
+    "restart": "restart zookeeper",
     "elect": "elect --unclean t-0",
     "reassign": "reassign t-1 --replicas 3,1 --no-wait",
     "cancel-reassignment": "reassign t-1 --cancel",
@@ -56,15 +65,22 @@ WORDS = {
     "delete-config": "configs delete --topic t retention.ms",
     "produce": "produce t --json",
     "cut": "faults cut 1 zookeeper --direction one",
-    "cut-clients": "faults cut-clients 1",
+    "cut-clients": "faults cut-clients 1 --direction both",
     "delay": "faults delay 1 2 --link fetch --ms 50",
     "drop": "faults drop 1 clients",
     "reset": "faults reset 1 2",
-    "fill-disk": "faults fill-disk 1",
+    "fill-disk": "faults fill-disk 1 --log-dir /a b --free-bytes 100",
     "slow-sync": "faults slow-sync 1 --ms 5",
     "fail-sync": "faults fail-sync 1",
     "expire-session": "faults expire-session 1",
+    "lose-coordinator": "faults lose-coordinator g --pause",
+    "hold": "faults hold creation.partitions-new",
+    "held": "faults held creation.partitions-new",
+    "release": "faults release creation.partitions-new",
+    "after": "faults after Produce 3 --broker 1",
     "heal": "faults heal 1",
+    "list-faults": "faults list",
+    "run-faults": "faults run -",
 }
 
 
@@ -115,6 +131,11 @@ def test_action_is_a_command_that_the_command_line_accepts(name: str) -> None:
         ("set-config", {"topic": "t", "name": "--broker", "value": "1"}),
         ("cut", {"a": "1", "b": "--data"}),
         ("delay", {"a": "1", "b": "2"}),
+        ("lose-coordinator", {}),
+        ("lose-coordinator", {"group": "g", "transactional_id": "t"}),
+        ("lose-coordinator", {"group": "--pause"}),
+        ("hold", {"step": "--json"}),
+        ("run-faults", {}),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_command_is_made(name: str, given: object) -> None:
@@ -128,6 +149,20 @@ def test_hanging_transaction_is_aborted_in_its_partition() -> None:
     found = words("abort-transaction", given)
     assert found == ["transactions", "abort", "t-0", "--start-offset", "7"]
     parse([*found, "--data", "d"])
+
+
+def test_coordinator_of_a_transactional_id_is_named_by_its_option() -> None:
+    found = words("lose-coordinator", {"transactional_id": "--tx", "how": "kill"})
+    assert found == ["faults", "lose-coordinator", "--transactional-id", "--tx"]
+    parse([*found, "--data", "d"])
+
+
+def test_every_command_of_faults_is_an_action() -> None:
+    group = commands.get_command(click.Context(commands), "faults")
+    assert isinstance(group, click.Group)
+    named = {"list": "list-faults", "run": "run-faults"}
+    for name in group.list_commands(click.Context(group)):
+        assert named.get(name, name) in ACTIONS
 
 
 def test_produced_record_is_one_line_of_json_whatever_it_contains() -> None:
