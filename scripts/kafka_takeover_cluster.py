@@ -69,6 +69,7 @@ class Cluster:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         refused: list[KafkaError] = []
         producer = Producer(self.producer | settings)
+        until_known(producer, topic)
         for key, value in records.items():
             producer.produce(topic, value, key, 0, on_delivery=partial(note_refusal, refused))
         left = producer.flush(STEP_SECONDS)
@@ -120,6 +121,21 @@ class Cluster:
         finally:
             client.stop()
             client.close()
+
+
+def until_known(producer: Producer, topic: str) -> None:
+    """Let a producer ask for the topic until the answer names the leaders of its partitions.
+
+    librdkafka fails records of a topic that a broker did not know when it had just started; Kafka's own clients
+    send them again.
+    """
+
+    def ask() -> None:
+        told = producer.list_topics(topic, STEP_SECONDS).topics[topic]
+        if not told.partitions or any(one.leader < 0 for one in told.partitions.values()):
+            raise RuntimeError(f"{topic} has no leaders: {told.error}")
+
+    patiently(ask)
 
 
 def patiently(call: Callable[[], Any]) -> Any:

@@ -233,6 +233,11 @@ class View:
             return self.is_registered() and all(len(state["isr"]) == 3 for state in states)
         return False
 
+    def topics(self) -> set[str]:
+        """Return the names of all topics that nobody wants to delete."""
+        doomed = self._client.get_children("/admin/delete_topics")
+        return set(self._client.get_children("/brokers/topics")) - set(doomed)
+
     def is_registered(self) -> bool:
         """True if all brokers have registered since `forget`."""
         with suppress(NoNodeError):
@@ -328,6 +333,22 @@ class Run:
             return len(admin.list_topics(timeout=STEP_SECONDS).brokers) == len(BROKERS)
         return False
 
+    def _know_all_topics(self) -> bool:
+        """True if each broker, asked alone, names a leader for all partitions. Clients may ask any of them."""
+        return all(map(self._knows_all_topics, self._brokers.bootstrap.split(",")))
+
+    def _knows_all_topics(self, address: str) -> bool:
+        admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        with suppress(KafkaException):
+            told = admin.list_topics(timeout=STEP_SECONDS).topics
+            led = {
+                name
+                for name, topic in told.items()
+                if topic.partitions and all(one.leader >= 0 for one in topic.partitions.values())
+            }
+            return self._view.topics() <= led
+        return False
+
     def _create_topics(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._brokers.bootstrap, "log_level": 0})
         new = [NewTopic(topic, PARTITIONS, len(BROKERS)) for topic in (INPUT, OUTPUT)]
@@ -357,6 +378,7 @@ class Run:
                 await in_thread(self._promises.between, turn)
                 self._brokers.start(kind)
                 await self._until(name, self._view.is_whole)
+                await self._until(f"{name}: each broker knows all topics", self._know_all_topics)
                 self._compare(name, before, epochs)
                 await self._check_promises(name, turn, was_killed=how is signal.SIGKILL)
                 await asyncio.sleep(self._arguments.seconds)

@@ -13,6 +13,7 @@ from transactional_client import retry
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 KEYS: Final = 40
+DELETION_MS: Final = 20_000
 
 
 class Compacted(Promise):
@@ -77,10 +78,13 @@ class LogStarts(Promise):
         self.cluster.write(self.TOPIC, {b"%d" % n: b"%d" % turn for n in range(10)})
         self._end += 10
         self._start = self._end - 5
-        with self.cluster.admin() as admin:
-            admin.delete_records({Place(self.TOPIC, 0): self._start})
+        patiently(self._shorten)
         for message in self.cluster.read(self.TOPIC):
             self._times[message.offset()] = message.timestamp()
+
+    def _shorten(self) -> None:
+        with self.cluster.admin() as admin:
+            admin.delete_records({Place(self.TOPIC, 0): self._start}, timeout_ms=DELETION_MS)
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
         place = Place(self.TOPIC, 0)

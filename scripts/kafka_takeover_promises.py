@@ -29,6 +29,7 @@ from kafka_takeover_cluster import (
     nodes_below,
     note_refusal,
     patiently,
+    until_known,
 )
 from kafka_takeover_logs import Compacted, LogStarts
 from kazoo.exceptions import NodeExistsError
@@ -240,6 +241,7 @@ class Transactions(Promise):
     def _send(self, producer: Producer, value: bytes) -> None:
         refused: list[KafkaError] = []
         note = partial(note_refusal, refused)
+        until_known(producer, self.TOPIC)
         producer.produce(self.TOPIC, value, partition=0, on_delivery=note)
         producer.flush(STEP_SECONDS)
         if refused:
@@ -304,6 +306,7 @@ class ProducerIds(Promise):
 
     def problems(self, turn: int, *, was_killed: bool) -> list[str]:
         self._write(turn)
+        until_known(self._living, self.TOPIC)
         failures: list[KafkaError] = []
         self._living.produce(
             self.TOPIC, b"%d" % turn, b"living", on_delivery=partial(note_refusal, failures)
@@ -351,9 +354,11 @@ class Moves(Promise):
         self._reassign("--execute")
 
     def _replicas(self) -> list[int]:
-        with self.cluster.admin() as admin:
-            [topic] = admin.describe_topics([self.TOPIC])
-        return list(topic["partitions"][0]["replica_nodes"])
+        """Return the replicas in ZooKeeper: a broker may not have received the end of a move yet."""
+        with self.cluster.zookeeper() as zookeeper:
+            data, _ = zookeeper.get(f"/brokers/topics/{self.TOPIC}")
+        replicas: list[int] = json.loads(data)["partitions"]["0"]
+        return replicas
 
     def _throttle(self, replicas: str) -> None:
         names = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
@@ -380,8 +385,8 @@ class Moves(Promise):
         while "is completed" not in (listed := self._reassign("--verify")):
             if time.monotonic() > deadline:
                 return [*found, f"the move does not end: {listed}"]
-        if self._replicas() != self._target:
-            found.append(f"moving has the replicas {self._replicas()}, expected {self._target}")
+        if (now := self._replicas()) != self._target:
+            found.append(f"moving has the replicas {now}, expected {self._target}")
         count = len(self.cluster.read(self.TOPIC))
         return (
             found if count == self._count else [*found, f"moving: {count} records of {self._count}"]
