@@ -42,7 +42,7 @@ def read_plan(checkpoint: str | None, batch: int) -> MicroBatchPlan | None:
     if not checkpoint:
         return None
     try:
-        files, path = _place(checkpoint)
+        files, path = place(checkpoint)
         with files.open_input_stream(f"{path.rstrip('/')}/offsets/{batch}") as file:
             return plan_of(file.read().decode())
     except (OSError, ValueError) as error:
@@ -50,8 +50,11 @@ def read_plan(checkpoint: str | None, batch: int) -> MicroBatchPlan | None:
         return None
 
 
-def _place(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system and the path of a checkpoint, whose name is a path or a URL in Hadoop's notation."""
+def place(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system and the path of a checkpoint, whose name is a path or a URL in Hadoop's notation.
+
+    Raises `OSError` and `ValueError`.
+    """
     scheme, separator, path = checkpoint.partition(":")
     if not separator or "/" in scheme:
         return fs.LocalFileSystem(), os.path.abspath(checkpoint)

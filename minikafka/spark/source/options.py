@@ -177,6 +177,8 @@ class ReadOptions:
     """Maximum time for which a task waits for the next record."""
     fetch_bytes: int
     check_crcs: bool
+    checkpoint: str | None
+    """The checkpoint of the query, if the user also gives it to the source."""
     ignored: Mapping[str, str]
     """The options that have no effect in this read, each with what happens instead."""
 
@@ -230,6 +232,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         poll_timeout_ms=options.positive("kafkaConsumer.pollTimeoutMs"),
         fetch_bytes=_fetch_bytes(options),
         check_crcs=options.boolean("kafka.check.crcs"),
+        checkpoint=options.checkpoint,
         ignored=options.ignored,
     )
     _check_limits(found)

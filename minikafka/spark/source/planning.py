@@ -261,6 +261,15 @@ def first_positions(options: ReadOptions) -> Positions:
         }
 
 
+def is_repeatable(options: ReadOptions) -> bool:
+    """True if `first_positions` returns the same positions later, unless the starts of logs have moved."""
+    starting = options.starting
+    if starting.by_time:
+        return not options.missing_time_is_latest
+    numbers = starting.numbers
+    return LATEST not in ([numbers] if isinstance(numbers, int) else numbers.values())
+
+
 def latest_positions(options: ReadOptions, start: Positions) -> Positions:
     """Return the ends of the subscribed partitions.
 
@@ -344,14 +353,15 @@ def _kept_offsets(
     """Return, for each log that may have been truncated, the offset at which the unchanged records end.
 
     Within one leader epoch, a log never becomes shorter, and the leader epoch never decreases. If a log
-    violates these rules, the topic was recreated or all records were lost, and the offset is 0.
+    violates these rules, the topic was recreated or all records were lost, and the offset is 0. So it is if a log
+    has become shorter and the epoch is not known, as in a checkpoint of Spark's own Kafka connector.
     """
     known = {tp: at for tp, at in begin.items() if at.leader_epoch >= 0}
     kept = {
         tp: 0
-        for tp, at in known.items()
+        for tp, at in begin.items()
         if end[tp].leader_epoch < at.leader_epoch
-        or (end[tp].leader_epoch == at.leader_epoch and end[tp].offset < at.offset)
+        or (at.leader_epoch in (-1, end[tp].leader_epoch) and end[tp].offset < at.offset)
     }
     asked = {
         tp: at.leader_epoch
@@ -376,13 +386,17 @@ def _recreation(tp: TopicPartition, start: Position, end: Position) -> str:
 def _truncation(tp: TopicPartition, begin: Position, kept: int) -> str:
     if not kept:
         return (
-            f"{tp} was deleted and created again, or lost all records: it was read up to offset"
-            f" {begin.offset} in leader epoch {begin.leader_epoch}, but its log has started again"
+            f"{tp} was deleted and created again, or lost records: it was read up to offset {begin.offset}"
+            f"{_in_epoch(begin)}, but its log has started again"
         )
     return (
         f"records {kept} to {begin.offset - 1} of {tp} were read but are no longer in the log: leader epoch"
         f" {begin.leader_epoch} ends at offset {kept} since an unclean leader election"
     )
+
+
+def _in_epoch(begin: Position) -> str:
+    return f" in leader epoch {begin.leader_epoch}" if begin.leader_epoch >= 0 else ""
 
 
 logger = logging.getLogger(__name__)

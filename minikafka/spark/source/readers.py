@@ -31,10 +31,17 @@ from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode, without
 from minikafka.spark.source import planning
+from minikafka.spark.source.connector_checkpoint import first_of_connector
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.filters import EVERYTHING, Selection, select
 from minikafka.spark.source.options import ReadOptions
-from minikafka.spark.source.positions import Positions, from_json, to_json
+from minikafka.spark.source.positions import (
+    Positions,
+    first_starts,
+    from_json,
+    is_plain,
+    to_json,
+)
 from minikafka.spark.source.ranges import OffsetRange, Ranges
 from minikafka.spark.wire.deadline import Deadline, now_ms
 from minikafka.spark.wire.leaders import Position
@@ -150,7 +157,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch. Return `start` if no micro-batch is to start now."""
         with one_line_errors():
-            return to_json(self._next_end(from_json(start), limit))
+            begin = from_json(start)
+            end = self._next_end(begin, limit)
+            if self._is_first(start):
+                return to_json(end, begin)
+            return start if end == begin else to_json(end)
+
+    def _is_first(self, start: dict[str, Any]) -> bool:
+        """True if `start` is the answer of `initialOffset`: the micro-batch is the first of its query."""
+        return start == to_json(self._start)
 
     def _next_end(self, start: Positions, limit: ReadLimit) -> Positions:
         self._latest = end = self._target or planning.latest_positions(self._options, start)
@@ -173,8 +188,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a micro-batch. Raises `DataLost` if records were lost and `failOnDataLoss` is true."""
         with one_line_errors():
-            ranges = planning.plan_stream(self._options, from_json(start), from_json(end))
-            return self._tasks(ranges)
+            begin = self._begin(start, end) if self._is_first(start) else from_json(start)
+            return self._tasks(planning.plan_stream(self._options, begin, from_json(end)))
+
+    def _begin(self, start: dict[str, Any], end: dict[str, Any]) -> Positions:
+        """Return the start of the first micro-batch, which an earlier process or the connector may have planned."""
+        if is_plain(end) and (
+            self._options.checkpoint or not planning.is_repeatable(self._options)
+        ):
+            return first_of_connector(self._options.checkpoint, end)
+        found = first_starts(end)
+        return from_json(start) if found is None else found
 
 
 def read_ranges(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:

@@ -21,6 +21,9 @@ _COMMANDS: Final = {
     "restore": Entry("restore", "Write an archived topic into a topic, and check it."),
     "copy": Entry("copy", "Copy topics to a topic, of this cluster or another."),
     "package": Entry("package", "Write the archives for jobs on a Spark cluster."),
+    "to-connector": Entry(
+        "to_connector", "Rewrite a checkpoint so that Spark's Kafka connector continues it."
+    ),
     "check": Entry("check", "Check producers' histories against the logs of all replicas."),
     "ledger": Entry("ledger", "Count elections, ISR changes and controller terms in ledgers."),
 }

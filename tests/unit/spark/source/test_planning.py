@@ -248,9 +248,12 @@ def test_data_loss_error_explains_a_truncation_below_records_already_read(
     assert planning.plan_stream(tolerant, EMPTY_START, end) == expected
 
 
-@pytest.mark.parametrize("start", [at(p0=(10, 3), p1=(20, 3)), at(p0=(11, 0), p1=(20, 0))])
+@pytest.mark.parametrize(
+    "start",
+    [at(p0=(10, 3), p1=(20, 3)), at(p0=(11, 0), p1=(20, 0)), at(p0=(11, -1), p1=(20, -1))],
+)
 def test_topic_created_again_is_recognized_by_lower_epoch_or_shorter_log(options, start):
-    """The new topic has a lower leader epoch, or a shorter log in the same leader epoch."""
+    """The new topic has a lower leader epoch, or a shorter log in the same or an unknown leader epoch."""
     start = EMPTY_START | start
     with pytest.raises(DataLost, match="lines-0 was deleted and created again"):
         planning.plan_stream(stream(options), start, EMPTY_START)

@@ -8,7 +8,14 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.source.positions import behind, from_json, to_json
+from minikafka.spark.source.positions import (
+    behind,
+    first_starts,
+    from_json,
+    is_plain,
+    to_json,
+    to_plain,
+)
 from minikafka.spark.wire.leaders import Position
 
 POSITIONS = {
@@ -34,7 +41,38 @@ def test_equal_positions_give_equal_json_text():
     assert list(to_json(POSITIONS)["b"]) == ["9", "10"]
 
 
-@pytest.mark.parametrize("tree", [{"t": {"0": 5}}, {"t": 5}, {"t": {"x": {"offset": 1}}}])
+def test_plain_offsets_of_the_connector_are_positions_without_epoch_and_topic_id():
+    tree = {"t": {"0": 23, "11": 0}, "u": {"1": 2**40}}
+    assert is_plain(tree)
+    assert from_json(tree) == {
+        TopicPartition("t", 0): Position(23, -1),
+        TopicPartition("t", 11): Position(0, -1),
+        TopicPartition("u", 1): Position(2**40, -1),
+    }
+    assert to_plain(to_json(from_json(tree))) == tree
+
+
+def test_end_of_a_first_micro_batch_has_the_start_of_each_partition():
+    start = {TopicPartition("b", 9): Position(7, 0, "id"), TopicPartition("a", 0): Position(0, -1)}
+    end = to_json(POSITIONS, start)
+    assert from_json(end) == POSITIONS
+    assert not is_plain(end)
+    assert first_starts(end) == {
+        TopicPartition("b", 9): Position(7, -1, "id"),
+        TopicPartition("a", 0): Position(0, -1),
+    }
+
+
+def test_end_without_a_start_differs_from_an_end_with_only_new_partitions():
+    assert first_starts(to_json(POSITIONS)) is None
+    assert first_starts({"t": {"0": 5}}) is None
+    assert first_starts(to_json(POSITIONS, {})) == {}
+    assert first_starts({}) == {}
+
+
+@pytest.mark.parametrize(
+    "tree", [{"t": {"0": -1}}, {"t": {"0": True}}, {"t": 5}, {"t": {"x": {"offset": 1}}}]
+)
 def test_checkpoint_offsets_that_this_source_did_not_write_are_refused(tree):
     with pytest.raises(ConfigError, match="use a new checkpoint"):
         from_json(tree)

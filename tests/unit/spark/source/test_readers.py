@@ -7,6 +7,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from support.kafka.encoders import Sample, by_aiokafka
 from support.spark.fetch_brokers import FetchBrokers
 
+from minikafka.base.errors import ConfigError
 from minikafka.spark.source import readers
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.source.readers import StreamReader
@@ -77,9 +78,9 @@ def test_stream_waits_for_the_minimum_of_offsets_or_the_maximum_delay(brokers, r
     stream = reader(minOffsetsPerTrigger="15", maxTriggerDelay="2s")
     start = stream.initialOffset()
     limit = stream.getDefaultReadLimit()
-    assert stream.latestOffset(start, limit) == start
+    assert ends(stream.latestOffset(start, limit)) == ends(start)
     clock.append(1_999)
-    assert stream.latestOffset(start, limit) == start
+    assert ends(stream.latestOffset(start, limit)) == ends(start)
     assert ends(stream.reportLatestOffset()) == [10, 0]
     brokers.topics["lines"][1].append(TEN)
     end = stream.latestOffset(start, limit)
@@ -97,7 +98,7 @@ def test_stream_with_minimum_and_maximum_waits_and_then_reads_at_most_the_maximu
     stream = reader(minOffsetsPerTrigger="11", maxOffsetsPerTrigger="12")
     start = stream.initialOffset()
     limit = stream.getDefaultReadLimit()
-    assert stream.latestOffset(start, limit) == start
+    assert ends(stream.latestOffset(start, limit)) == ends(start)
     brokers.topics["lines"][1].append(TEN)
     assert ends(stream.latestOffset(start, limit)) == [6, 6]
 
@@ -131,3 +132,54 @@ def test_new_query_has_the_same_start_when_spark_asks_again(brokers, reader):
     brokers.topics["lines"][0].append(TEN)
     assert stream.initialOffset() == start
     assert stream.partitions(stream.initialOffset(), end) == []
+
+
+def ranges(stream: StreamReader, start: dict, end: dict) -> list[tuple[int, int, int]]:
+    """Return partition, start and end of the planned ranges."""
+    found = [one for task in stream.partitions(start, end) for one in task.ranges]
+    return [(one.tp.partition, one.start, one.end) for one in found]
+
+
+def test_first_micro_batch_is_repeated_although_the_latest_offsets_have_moved(brokers, reader):
+    stream = reader(startingOffsets="latest")
+    start = stream.initialOffset()
+    for partition in brokers.topics["lines"]:
+        partition.append(TEN)
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert ranges(stream, start, end) == [(0, 10, 20), (1, 0, 10)]
+    for partition in brokers.topics["lines"]:
+        partition.append(TEN)
+    again = reader(startingOffsets="latest")
+    assert ranges(again, again.initialOffset(), end) == [(0, 10, 20), (1, 0, 10)]
+    later = again.latestOffset(end, again.getDefaultReadLimit())
+    assert ranges(again, end, later) == [(0, 20, 30), (1, 10, 20)]
+
+
+def test_end_stays_the_same_text_while_nothing_is_new(brokers, reader):
+    stream = reader()
+    first = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+    assert stream.latestOffset(first, stream.getDefaultReadLimit()) == first
+
+
+def test_offsets_of_the_connector_are_continued(brokers, reader):
+    stream = reader(startingOffsets="latest")
+    end = stream.latestOffset({"lines": {"0": 4, "1": 0}}, stream.getDefaultReadLimit())
+    assert ends(end) == [10, 0]
+    assert ranges(stream, {"lines": {"0": 4, "1": 0}}, end) == [(0, 4, 10)]
+    planned = {"lines": {"0": 7, "1": 0}}
+    assert ranges(stream, {"lines": {"0": 4, "1": 0}}, planned) == [(0, 4, 7)]
+
+
+def test_first_micro_batch_of_the_connector_needs_its_checkpoint_only_after_the_latest_offsets(
+    brokers, reader, tmp_path
+):
+    planned = {"lines": {"0": 7, "1": 0}}
+    stream = reader()
+    assert ranges(stream, stream.initialOffset(), planned) == [(0, 0, 7)]
+    stream = reader(startingOffsets="latest")
+    with pytest.raises(ConfigError, match="set option checkpointLocation also for the source"):
+        stream.partitions(stream.initialOffset(), planned)
+    (tmp_path / "sources" / "0").mkdir(parents=True)
+    (tmp_path / "sources" / "0" / "0").write_text('\0v1\n{"lines":{"0":5,"1":0}}')
+    stream = reader(startingOffsets="latest", checkpointLocation=str(tmp_path))
+    assert ranges(stream, stream.initialOffset(), planned) == [(0, 5, 7)]
