@@ -27,6 +27,8 @@ from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.kafka.wire.codec import is_flexible
 from minikafka.kafka.wire.versions import NAMES, NOT_SERVED, SERVED
+from minikafka.spark import security_options
+from minikafka.spark.security_options import default_of
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.source import options as source_options
 from minikafka.tools.cluster.local import BlockingCluster, LocalCluster
@@ -213,6 +215,13 @@ The options of reads and writes with `format("minikafka")` ([Spark](spark.md)), 
 ## Writes
 
 {writes}
+
+## Encryption and login
+
+Reads and writes have these options, and all other keys of `--command-config` with the prefix `kafka.`
+([how they work](spark.md#encryption-and-login)).
+
+{security}
 """
 
 CHECKS = """\
@@ -459,7 +468,14 @@ def spark_options() -> str:
         )
         for options in (source_options, sink_options)
     ]
-    return SPARK_OPTIONS.format(generated=GENERATED, reads=tables[0], writes=tables[1])
+    security = [
+        (f"`{name}`", f"`{default}`" if (default := default_of(name)) else "", meaning)
+        for name, meaning in security_options.MEANINGS.items()
+    ]
+    protected = _table(("option", "default", "meaning"), security)
+    return SPARK_OPTIONS.format(
+        generated=GENERATED, reads=tables[0], writes=tables[1], security=protected
+    )
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -18,6 +18,7 @@ from minikafka.base.ports import Buffer, Link, StreamHandler, Transport
 from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.framing import SIZE
 from minikafka.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from minikafka.runtime.tls_contexts import tls_reason
 from minikafka.security.sasl_client import Login, ServerNotTrusted, new_client_exchange
 
 HANDSHAKE_VERSION: Final = 1
@@ -25,10 +26,6 @@ AUTHENTICATE_VERSION: Final = 1
 SESSION_SHARE: Final = 0.85
 """Share of a session after which a client logs in again. Kafka's clients take 0.85 to 0.95."""
 _ANSWER_MAX_BYTES: Final = 1 << 20
-_NO_TLS: Final = frozenset(
-    {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"}
-)
-"""OpenSSL's reasons when the other side sends something else than TLS."""
 
 
 class NotAdmitted(KafkaError):
@@ -42,7 +39,7 @@ class TlsFailed(NotAdmitted):
 
     def __init__(self, error: ssl.SSLError) -> None:
         super().__init__(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"no connection by TLS: {_tls_reason(error)}"
+            ErrorCode.UNKNOWN_SERVER_ERROR, f"no connection by TLS: {tls_reason(error)}"
         )
 
     def __str__(self) -> str:
@@ -54,28 +51,6 @@ class LoginFailed(NotAdmitted):
 
     def __init__(self, detail: str) -> None:
         super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, detail)
-
-
-EXPIRED: Final = 10
-"""OpenSSL's code of a certificate that has expired (X509_V_ERR_CERT_HAS_EXPIRED)."""
-RENEWAL: Final = (
-    "`minikafka up` replaces it in a secure cluster, else replace the file of the broker"
-)
-
-
-def _tls_reason(error: ssl.SSLError) -> str:
-    """Return the reason of a failed handshake, with the configuration key that mends it if there is one."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        message = error.verify_message.rstrip(".")
-        if error.verify_code == EXPIRED:
-            return f"the certificate of the broker is not trusted: {message}; {RENEWAL}"
-        return f"the certificate of the broker is not trusted: {message} (ssl.truststore.location)"
-    reason: str = getattr(error, "reason", None) or str(error)
-    if reason in _NO_TLS:
-        return "the listener does not use TLS (security.protocol)"
-    if "ALERT" in reason:
-        return f"the broker has refused the client: {reason} (ssl.keystore.location)"
-    return reason
 
 
 class LoginSteps:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.base.config.client import ClientConfig
-from minikafka.base.config.security import JAAS, MECHANISMS
+from minikafka.base.config.security import JAAS
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock, Rng
 from minikafka.client.login import Connector
 from minikafka.client.token_source import TokenSource, source_of_tokens
 from minikafka.runtime.transport import SocketTransport
-from minikafka.security.jaas import InvalidJaas, JaasEntry, parse_for
+from minikafka.security.client_login import login_from, login_module
+from minikafka.security.jaas import InvalidJaas
 from minikafka.security.sasl import OAUTHBEARER
-from minikafka.security.sasl_client import Login, bearer_login_of, login_of
 
 
 def connector_from(config: ClientConfig, rng: Rng, clock: Clock) -> Connector:
@@ -24,42 +24,14 @@ def connector_from(config: ClientConfig, rng: Rng, clock: Clock) -> Connector:
     return Connector(transport, tls, login, rng.bytes, tokens_from(config, rng, clock))
 
 
-def login_from(config: ClientConfig) -> Login | None:
-    """Return how to log in, None without SASL. Raises ConfigError, which names the key."""
-    if not config.protocol.is_sasl:
-        return None
-    try:
-        entry = _login_module(config)
-        if config.sasl_mechanism == OAUTHBEARER:
-            return bearer_login_of(entry)
-        return login_of(config.sasl_mechanism, entry)
-    except InvalidJaas as error:
-        raise ConfigError(f"{JAAS} {error}") from None
-
-
 def tokens_from(config: ClientConfig, rng: Rng, clock: Clock) -> TokenSource | None:
     """Return the tokens of a client that logs in with OAUTHBEARER, None for others. Raises ConfigError."""
     if not config.protocol.is_sasl or config.sasl_mechanism != OAUTHBEARER:
         return None
     try:
-        return source_of_tokens(config, _login_module(config), rng, clock)
+        return source_of_tokens(config, login_module(config), rng, clock)
     except InvalidJaas as error:
         raise ConfigError(f"{JAAS} {error}") from None
-
-
-def _login_module(config: ClientConfig) -> JaasEntry:
-    mechanism = config.sasl_mechanism
-    if mechanism not in MECHANISMS:
-        raise ConfigError(f"sasl.mechanism must be one of {', '.join(MECHANISMS)}, got {mechanism}")
-    if config.sasl_jaas_config is None:
-        needed = (
-            "clientId and clientSecret" if mechanism == OAUTHBEARER else "username and password"
-        )
-        raise ConfigError(
-            f"{JAAS} is not set, but security.protocol is {config.security_protocol}: write the login module "
-            f"with {needed}"
-        )
-    return parse_for(mechanism, config.sasl_jaas_config)
 
 
 def aiokafka_arguments(config: ClientConfig, rng: Rng, clock: Clock) -> dict[str, Any]:

@@ -1,44 +1,35 @@
 """Where a client gets the token for its login by OAUTHBEARER: a file, or the token endpoint of an identity provider.
 
-At an endpoint, the client shows its id and its secret, and gets a token (OAuth 2.0, grant type client_credentials).
 No error contains a secret or a part of a token.
 """
 
 from __future__ import annotations
 
-import json
 import ssl
-from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote_plus, unquote, urlencode, urlsplit
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
-from minikafka.base.config.client import IGNORED
-from minikafka.base.config.keys import table
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Clock
 from minikafka.base.printable import printable
 from minikafka.client.login import LoginFailed
 from minikafka.runtime.transport import SocketTransport
-from minikafka.security.jaas import InvalidJaas
-
-URL: Final = "sasl.oauthbearer.token.endpoint.url"
-_TIMEOUT_MS: Final = 10_000
-"""Timeout of a connection or an answer if no key sets it."""
-_BYTES_MAX: Final = 1 << 20
-_TEXT_MAX: Final = 200
-_OK: Final = (200, 201)
-_FINAL: Final = frozenset(
-    (400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505)
+from minikafka.security.token_request import (
+    TIMEOUT_MS,
+    URL,
+    NoToken,
+    RefusedRequest,
+    TokenRequest,
+    tls_of_module,
+    token_in,
+    token_request,
 )
-"""The HTTP statuses after which another attempt would fail too, as in Kafka."""
 
-
-class NoToken(ConnectionError):
-    """The endpoint has given no token. Another attempt may succeed."""
+_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +49,9 @@ class TokenFile:
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """A token endpoint. `credential` is the value of the header Authorization.
+    """A token endpoint. `tls`: None to trust the authorities of the system."""
 
-    `tls`: None to trust the authorities of the system.
-    """
-
-    url: str
-    credential: str = field(repr=False)
-    scope: str
+    request: TokenRequest
     clock: Clock
     connect_ms: int
     read_ms: int
@@ -82,6 +68,8 @@ class TokenEndpoint:
         while True:
             try:
                 return await self._ask()
+            except RefusedRequest as error:
+                raise LoginFailed(str(error)) from None
             except NoToken:
                 left = ends - self.clock.now()
                 if left <= 0:
@@ -98,20 +86,13 @@ class TokenEndpoint:
             sock_connect=self.connect_ms / 1000,
             sock_read=self.read_ms / 1000,
         )
-        headers = {
-            "Accept": "application/json",
-            "Authorization": self.credential,
-            "Cache-Control": "no-cache",
-            "Content-Type": "application/x-www-form-urlencoded",
-        }
-        form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.post(
-                    self.url,
-                    data=urlencode(form).encode(),
-                    headers=headers,
+                    self.request.url,
+                    data=self.request.form,
+                    headers=dict(self.request.headers),
                     ssl=self.tls or True,
                     allow_redirects=False,  # the secret is for this address only
                 ) as answer,
@@ -121,36 +102,8 @@ class TokenEndpoint:
                     body += more
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
-            raise NoToken(f"no token from {self.url}: {printable(reason)}") from None
-        return self._token(answer.status, body)
-
-    def _token(self, status: int, body: bytes) -> str:
-        found = _json(body)
-        if status in _FINAL:
-            raise LoginFailed(
-                f"{self.url} refuses a token with HTTP status {status}{_reason(found)}"
-            )
-        if status not in _OK:
-            raise NoToken(f"no token from {self.url}: HTTP status {status}{_reason(found)}")
-        token = found.get("access_token")
-        if not isinstance(token, str) or not token.strip():
-            raise NoToken(f"no token from {self.url}: its answer has no access_token")
-        return token
-
-
-def _json(body: bytes) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _reason(found: Mapping[str, Any]) -> str:
-    """Return the error of an answer in the form of RFC 6749."""
-    words = [found[name] for name in ("error", "error_description") if found.get(name)]
-    text = printable(" - ".join(map(str, words)))[:_TEXT_MAX]
-    return f": {text}" if text else ""
+            raise NoToken(f"no token from {self.request.url}: {printable(reason)}") from None
+        return token_in(self.request.url, answer.status, body)
 
 
 def token_origin(
@@ -165,40 +118,18 @@ def token_origin(
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
         return TokenFile(Path(unquote(parts.path)))
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(
-            f"{URL} must be file:///PATH, http://HOST/… or https://HOST/…, got {url!r}"
-        )
     return TokenEndpoint(
-        url,
-        _credential(options, is_encoded=keys.sasl_oauthbearer_header_urlencode),
-        options.get("scope", "").strip(),
+        token_request(url, options, keys),
         clock,
-        keys.sasl_login_connect_timeout_ms or _TIMEOUT_MS,
-        keys.sasl_login_read_timeout_ms or _TIMEOUT_MS,
+        keys.sasl_login_connect_timeout_ms or TIMEOUT_MS,
+        keys.sasl_login_read_timeout_ms or TIMEOUT_MS,
         keys.sasl_login_retry_backoff_ms,
         keys.sasl_login_retry_backoff_max_ms,
         _tls(options),
     )
 
 
-def _credential(options: Mapping[str, str], *, is_encoded: bool) -> str:
-    values = []
-    for name in ("clientId", "clientSecret"):
-        value = options.get(name, "").strip()
-        if not value:
-            raise InvalidJaas(f'has no {name}="…", which a token endpoint needs')
-        values.append(quote_plus(value) if is_encoded else value)
-    return f"Basic {b64encode(':'.join(values).encode()).decode()}"
-
-
 def _tls(options: Mapping[str, str]) -> ssl.SSLContext | None:
     """Return the context that the options `ssl.…` of a login module describe; None without such options."""
-    rows = {name: row for name, row in table(SecurityKeys).items() if name.startswith("ssl.")}
-    given = {name: value for name, value in options.items() if name.startswith("ssl.")}
-    if unknown := sorted(given.keys() - rows.keys() - IGNORED):
-        raise InvalidJaas(f"has an unknown option {unknown[0]}")
-    values = {rows[name].attribute: rows[name].parse(given[name]) for name in given if name in rows}
-    if not values:
-        return None
-    return SocketTransport().tls(SecurityKeys(**values), server=False).context
+    keys = tls_of_module(options)
+    return None if keys is None else SocketTransport().tls(keys, server=False).context

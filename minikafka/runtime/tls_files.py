@@ -1,4 +1,4 @@
-"""Keys and certificates from PEM and PKCS12, and the `ssl.SSLContext` that is made of them.
+"""Keys and certificates from files of PEM and PKCS12, and the `ssl.SSLContext` that is made of them.
 
 Errors are ConfigError, and name the configuration key: `names` is its beginning, such as `ssl.keystore` for the keys
 `ssl.keystore.location` and `ssl.keystore.password`. No password and no private key is in a text or in `repr`. The
@@ -7,12 +7,9 @@ format of a file is found by its content. Java's own formats, JKS and JCEKS, can
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,20 +19,18 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from minikafka.base.errors import ConfigError
-
-TLS_1_2: Final = "TLSv1.2"
-TLS_1_3: Final = "TLSv1.3"
-PROTOCOLS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
-"""The versions of TLS that are served, by Java's names."""
-PEM: Final = "PEM"
-PKCS12: Final = "PKCS12"
-_JAVA_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""The first bytes of the formats JKS and JCEKS."""
-_DER_SEQUENCE: Final = b"\x30"
-_SUITES_1_3: Final = frozenset(
-    {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
+from minikafka.runtime.tls_contexts import (
+    TLS_1_2,
+    TLS_1_3,
+    PemIdentity,
+    content_of,
+    install_identity,
+    is_pkcs12,
+    new_client_context,
+    restrict,
+    trust_authorities,
 )
-_SUITE: Final = re.compile(r"TLS_(?:(ECDHE|DHE)_)?(RSA|ECDSA)_WITH_([A-Z0-9_]+)")
+
 _KEY_BLOCK: Final = re.compile(
     rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----.*?-----END \1-----", re.DOTALL
 )
@@ -57,6 +52,10 @@ class OwnIdentity:
         chain = (item.public_bytes(serialization.Encoding.PEM) for item in self.certificates)
         return self.key_pem + b"".join(chain)
 
+    def in_pem(self) -> PemIdentity:
+        """Return the key and the certificates for a context."""
+        return PemIdentity(self.key, self.source, self.pem())
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -64,6 +63,15 @@ class Trust:
 
     source: str
     certificates: tuple[x509.Certificate, ...]
+
+    def der(self) -> bytes:
+        """Return the certificates, one behind the other, in the format DER."""
+        return b"".join(item.public_bytes(serialization.Encoding.DER) for item in self.certificates)
+
+    def pem(self) -> str:
+        """Return the certificates as one PEM text."""
+        found = (item.public_bytes(serialization.Encoding.PEM) for item in self.certificates)
+        return b"".join(found).decode()
 
 
 # ---- reading
@@ -84,9 +92,9 @@ def load_identity(
     `….type`, which must be that of the file; JKS, which Kafka assumes, and "" stand for any. `opened_by`: the
     configuration key of `key_password`.
     """
-    data = _content(names, location, kind)
+    data = content_of(names, location, kind)
     key_name = f"{names}.location"
-    if not data.startswith(_DER_SEQUENCE):
+    if not is_pkcs12(data):
         lock = opened_by or f"{names}.password"
         return identity_of_pem(key_name, location, data, key_password or password, lock)
     try:
@@ -121,8 +129,8 @@ def identity_of_pem(
 
 def load_trust(names: str, location: str, password: str = "", kind: str = "") -> Trust:
     """Return the certificates of the trusted authorities in a file. The arguments are those of `load_identity`."""
-    data = _content(names, location, kind)
-    if not data.startswith(_DER_SEQUENCE):
+    data = content_of(names, location, kind)
+    if not is_pkcs12(data):
         return trust_of_pem(f"{names}.location", location, data)
     try:
         store = pkcs12.load_pkcs12(data, password.encode() or None)
@@ -138,27 +146,6 @@ def load_trust(names: str, location: str, password: str = "", kind: str = "") ->
 def trust_of_pem(key_name: str, source: str, data: bytes) -> Trust:
     """Return the certificates of trusted authorities of a PEM text."""
     return Trust(source, tuple(_pem_certificates(key_name, source, data)))
-
-
-def _content(names: str, location: str, kind: str) -> bytes:
-    """Return the bytes of a file whose format can be read, and is the named one."""
-    try:
-        with open(location, "rb") as file:
-            data = file.read()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(f"{names}.location: {location} cannot be read: {reason}") from error
-    if data.startswith(_JAVA_MAGIC):
-        target = location.removesuffix(".jks") + ".p12"
-        command = f"keytool -importkeystore -srckeystore {location} -destkeystore {target}"
-        raise ConfigError(
-            f"{names}.location: {location} is a Java keystore (JKS), which cannot be read; "
-            f"convert it: {command} -deststoretype PKCS12"
-        )
-    found = PKCS12 if data.startswith(_DER_SEQUENCE) else PEM
-    if kind.upper() not in ("", "JKS", found):
-        raise ConfigError(f"{names}.type is {kind}, but {location} is not; its format is {found}")
-    return data
 
 
 def _unreadable(names: str, location: str, password: str) -> ConfigError:
@@ -217,13 +204,13 @@ def server_context(
     `names`: the beginning of the keys, such as `ssl`. Without `trust`, certificates of clients cannot be checked.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _restrict(context, names, protocols, cipher_suites)
-    _install(context, identity)
+    restrict(context, names, protocols, cipher_suites)
+    install_identity(context, identity.in_pem())
     if verify is not ssl.CERT_NONE:
         if trust is None:
             wanted = "certificates of clients are checked with it"
             raise ConfigError(f"{names}: no truststore is set, but {wanted}")
-        _trust(context, trust)
+        trust_authorities(context, trust.der())
     context.verify_mode = verify
     context.num_tickets = 0  # no resumption: every connection shows its certificate
     return context
@@ -239,100 +226,11 @@ def client_context(
     cipher_suites: Sequence[str] = (),
 ) -> ssl.SSLContext:
     """Return the context of a client. Without `trust`, the authorities of the system are trusted."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    _restrict(context, names, protocols, cipher_suites)
-    context.check_hostname = check_hostname
-    if trust is None:
-        context.load_default_certs()
-    else:
-        _trust(context, trust)
-    if identity is not None:
-        _install(context, identity)
-    return context
-
-
-def _trust(context: ssl.SSLContext, trust: Trust) -> None:
-    encoded = (item.public_bytes(serialization.Encoding.DER) for item in trust.certificates)
-    context.load_verify_locations(cadata=b"".join(encoded))
-    # An authority that is not self-signed is trusted too, as in Java.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-
-
-def _install(context: ssl.SSLContext, identity: OwnIdentity) -> None:
-    try:
-        with _readable(identity.pem()) as path:
-            context.load_cert_chain(path)
-    except ssl.SSLError as error:
-        reason = "the private key does not belong to the certificate"
-        if error.reason != "KEY_VALUES_MISMATCH":
-            reason = error.reason or str(error)
-        raise ConfigError(f"{identity.key}: {identity.source} cannot be used: {reason}") from error
-
-
-@contextmanager
-def _readable(data: bytes) -> Iterator[str]:
-    """Yield the name of a file with these bytes, which OpenSSL can read. On Linux, it is never on a disk."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("identity")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            yield f"/proc/self/fd/{descriptor}"
-        return
-    with tempfile.NamedTemporaryFile() as named:  # mode 0600
-        named.write(data)
-        named.flush()
-        yield named.name
-
-
-def _restrict(
-    context: ssl.SSLContext, names: str, protocols: Sequence[str], cipher_suites: Sequence[str]
-) -> None:
-    """Allow only these protocols and cipher suites."""
-    for name in protocols:
-        if name not in PROTOCOLS:
-            raise ConfigError(
-                f"{names}.enabled.protocols: {name} is not one of {', '.join(PROTOCOLS)}"
-            )
-    if not protocols:
-        raise ConfigError(f"{names}.enabled.protocols is empty: name {' or '.join(PROTOCOLS)}")
-    allowed = [PROTOCOLS[name] for name in protocols]
-    if cipher_suites:
-        allowed = _restrict_suites(context, names, allowed, cipher_suites)
-    context.minimum_version, context.maximum_version = min(allowed), max(allowed)
-
-
-def _restrict_suites(
-    context: ssl.SSLContext,
-    names: str,
-    protocols: Sequence[ssl.TLSVersion],
-    cipher_suites: Sequence[str],
-) -> list[ssl.TLSVersion]:
-    """Allow only these suites; return the protocols that have one of them."""
-    key = f"{names}.cipher.suites"
-    own = _SUITES_1_3.intersection(cipher_suites)
-    if own and own != _SUITES_1_3:
-        raise ConfigError(f"{key}: of TLS 1.3, name all suites or none: {', '.join(_SUITES_1_3)}")
-    old = [name for name in cipher_suites if name not in _SUITES_1_3]
-    if old:
-        try:
-            context.set_ciphers(":".join(_openssl_name(key, name) for name in old))
-        except ssl.SSLError as error:
-            raise ConfigError(f"{key}: OpenSSL has none of {', '.join(old)}") from error
-    found = [
-        version for version in protocols if (own if version is ssl.TLSVersion.TLSv1_3 else old)
-    ]
-    if not found:
-        raise ConfigError(f"{key}: none of them belongs to a protocol of {names}.enabled.protocols")
-    return found
-
-
-def _openssl_name(key: str, name: str) -> str:
-    """Return OpenSSL's name of a suite, such as ECDHE-RSA-AES256-GCM-SHA384, for Java's name."""
-    match = _SUITE.fullmatch(name)
-    if match is None:
-        raise ConfigError(f"{key}: {name} is not a cipher suite of TLS 1.2 or 1.3")
-    exchange, signature, cipher = match.groups()
-    cipher = re.sub(r"AES_(128|256)", r"AES\1", cipher).replace("_", "-")
-    cipher = cipher.replace("CHACHA20-POLY1305-SHA256", "CHACHA20-POLY1305").replace("-CBC-", "-")
-    return "-".join(part for part in (exchange, signature if exchange else "", cipher) if part)
+    return new_client_context(
+        names,
+        None if identity is None else identity.in_pem(),
+        None if trust is None else trust.der(),
+        check_hostname=check_hostname,
+        protocols=protocols,
+        cipher_suites=cipher_suites,
+    )

@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.key_stores import prepared
 from minikafka.spark.option_map import warn_of_ignored
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import WriteOptions
@@ -65,7 +66,7 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
     def schema(self) -> StructType:
         """Return the columns. Raises `ConfigError` for invalid options, so that `load()` reports them."""
         with one_line_errors():
-            options = parse(self.options)
+            options = prepared(parse(self.options))
         warn_of_ignored("source", options.ignored)
         return _columns(options)
 
@@ -95,7 +96,7 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
             return StreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
-        options = sink_options.parse(self.options)
+        options = prepared(sink_options.parse(self.options))
         check_schema(schema, options.topic)
         if not any(_COMMITS in argument for argument in sys.argv):
             warn_of_ignored("sink", options.ignored)
@@ -103,7 +104,7 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
 
     def _options(self, schema: StructType, mode: Mode) -> ReadOptions:
         with one_line_errors():
-            options = parse(self.options, mode)
+            options = prepared(parse(self.options, mode))
             if schema.simpleString() != _columns(options).simpleString():
                 raise ConfigError("the minikafka source has a fixed schema: remove schema(…)")
         told = parse(self.options).ignored

@@ -5,7 +5,7 @@ Invariant: an option that is in no table of options raises `ConfigError`, and an
 
 Spark's own Kafka connector passes every `kafka.…` option to a Java client, so programs written for it set such
 options. The tables of these settings have the names of Apache Kafka 3.9. A setting that changes what is read or
-written, or that protects the connection, is in none of them.
+written is in none of them, and `security_options.py` parses those that protect the connection.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
+from minikafka.spark import security_options
+from minikafka.spark.security_options import PREFIX, is_of_security
 
 SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}
@@ -66,13 +68,15 @@ class OptionMap:
         """The checkpoint that the user has given to Spark."""
         self.ignored: dict[str, str] = {}
         self._given = set[str]()
-        for name, value in lowered.items():
+        protecting = {name: value for name, value in lowered.items() if is_of_security(name)}
+        self.security, unused = security_options.parse(protecting)
+        """How connections are encrypted and authenticated."""
+        self.ignored |= unused
+        for name in lowered.keys() - protecting.keys():
             known = names.get(name, name)
-            if is_plaintext(name, value):
-                self.ignored[name] = UNPROTECTED
-            elif name in refused or known not in (*effects, *defaults):
+            if name in refused or known not in (*effects, *defaults):
                 raise ConfigError(_unknown(name, defaults, names, refused))
-            elif known in defaults:
+            if known in defaults:
                 self._given.add(known)
             else:
                 self.ignored[known] = effects[known]
@@ -172,7 +176,7 @@ def _whole(name: str, value: str, least: int, most: int) -> int:
 def _unknown(
     name: str, supported: Iterable[str], names: Mapping[str, str], refused: Mapping[str, str]
 ) -> str:
-    if reason := refused.get(name) or unprotected(name):
+    if reason := refused.get(name):
         return f"option {name} of Spark's Kafka connector is not supported: {reason}"
     if near := difflib.get_close_matches(name, names, n=1):
         return f"unknown option {name}: did you mean {names[near[0]]}?"
@@ -181,9 +185,6 @@ def _unknown(
 
 logger = logging.getLogger(__name__)
 _logged: Final[set[str]] = set()
-
-PREFIX: Final = "kafka."
-PROTOCOL: Final = "kafka.security.protocol"
 
 _NO_GROUP: Final = "this data source belongs to no consumer group"
 _NO_METRICS: Final = "no Java client runs whose metrics could be reported"
@@ -293,19 +294,6 @@ IGNORED_BY_WRITES: Final = {
     ).items()
 }
 """For each option that a read or a write ignores: the text that says what happens instead."""
-
-UNPROTECTED: Final = "connections to the brokers are neither encrypted nor authenticated"
-_PROTECTED: Final = ("kafka.ssl.", "kafka.sasl.", "kafka.security.")
-
-
-def unprotected(name: str) -> str | None:
-    """Return why an option that should protect the connection is refused; None for any other option."""
-    return UNPROTECTED if name.startswith(_PROTECTED) else None
-
-
-def is_plaintext(name: str, value: str) -> bool:
-    """True if the option sets the security protocol PLAINTEXT, which asks for no protection of the connection."""
-    return name == PROTOCOL and value.strip().upper() == "PLAINTEXT"
 
 
 def warn_of_ignored(kind: str, ignored: Mapping[str, str]) -> None:

@@ -71,6 +71,7 @@ _DROPS_OBSERVED_ROWS: Final = "org.apache.spark.sql.execution.adaptive.AQEPropag
 """A rule that removes rows from a running plan if a result is empty, with the numbers observed of rows already read."""
 _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",

@@ -21,8 +21,21 @@ from minikafka import base
 
 NAME: Final = "minikafka-spark.zip"
 _PACKAGES: Final = ("base", "checks/replicas", "kafka/messages", "spark")
-_RECORDS: Final = ("__init__", "header", "transactions", "varints")
-"""The modules of `kafka/records/` that need no library."""
+_MODULES: Final = {
+    "kafka/records": ("__init__", "header", "transactions", "varints"),
+    "runtime": ("__init__", "tls_contexts", "tls_files"),
+    "security": (
+        "__init__",
+        "bearer",
+        "client_login",
+        "jaas",
+        "sasl",
+        "sasl_client",
+        "scram",
+        "token_request",
+    ),
+}
+"""The modules of other packages that executors import. They need no library, except `tls_files` on the driver."""
 _AUTOLOAD: Final = "minikafka/spark/autoload.py"
 _DATE: Final = (1980, 1, 1, 0, 0, 0)
 """The date of all files in the archive. A fixed date makes archives of equal sources equal."""
@@ -75,7 +88,8 @@ def _files(root: Path) -> Iterator[tuple[str, bytes]]:
     sources = [root / name / "__init__.py" for name in ("", "checks", "kafka")]
     for package in _PACKAGES:
         sources += sorted((root / package).rglob("*.py"))
-    sources += [root / "kafka" / "records" / f"{name}.py" for name in _RECORDS]
+    for package, names in _MODULES.items():
+        sources += [root / package / f"{name}.py" for name in names]
     for source in sources:
         name = source.relative_to(root.parent).as_posix()
         yield name, source.read_bytes()

@@ -115,14 +115,21 @@ def client_config(entries: Iterable[Property]) -> ClientConfig:
     values: dict[str, Any] = {}
     for name, value, line in entries:
         try:
-            if name in KEYS:
-                row = KEYS[name]
-                values[row.attribute] = row.parse(_as_kafka_reads(name, value))
-            else:
-                _check_ignored(name, value)
+            values |= parsed_key(name, value)
         except ConfigError as error:
             raise ConfigError(f"line {line}: {error}") from None
     return ClientConfig(**values)
+
+
+def parsed_key(name: str, value: str) -> dict[str, Any]:
+    """Return the checked value of a key by the attribute of `ClientConfig`; {} for a key without an effect here.
+
+    Raises ConfigError.
+    """
+    if name in KEYS:
+        return {KEYS[name].attribute: KEYS[name].parse(_as_kafka_reads(name, value))}
+    _check_ignored(name, value)
+    return {}
 
 
 def _as_kafka_reads(name: str, value: str) -> str:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from minikafka.base.config.client import ClientConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
 from minikafka.kafka.records.header import CODECS
-from minikafka.spark.option_map import IGNORED_BY_WRITES, PREFIX, SERVERS, OptionMap
+from minikafka.spark.option_map import IGNORED_BY_WRITES, SERVERS, OptionMap
+from minikafka.spark.security_options import PREFIX
 from minikafka.spark.source import options as source_options
 
 TOPIC: Final = "topic"
@@ -131,6 +133,8 @@ class WriteOptions:
     id_prefix: str
     """The beginning of each transactional id."""
     transaction_timeout_ms: int
+    security: ClientConfig
+    """How connections are encrypted, and with what the client logs in."""
     ignored: Mapping[str, str]
     """The options that have no effect in this write, each with what happens instead."""
 
@@ -161,6 +165,7 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         checkpoint=options.checkpoint,
         id_prefix=_id_prefix(options.text(ID_PREFIX)),
         transaction_timeout_ms=options.positive(TRANSACTION_TIMEOUT),
+        security=options.security,
         ignored=options.ignored,
     )
 

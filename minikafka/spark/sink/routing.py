@@ -56,12 +56,17 @@ def needed_checksum() -> Checksum:
 
 def client(options: WriteOptions, use: str = "write") -> AbstractContextManager[LeaderConnections]:
     """Return a context manager of a client that the process keeps. Clients for different uses are different."""
-    key = use, options.servers, options.client_id, options.request_timeout_ms
+    key = use, options.servers, options.client_id, options.request_timeout_ms, options.security
     return kept_client(key, partial(_connect, options))
 
 
 def _connect(options: WriteOptions) -> LeaderConnections:
-    return LeaderConnections(options.servers, options.client_id, options.request_timeout_ms / 1000)
+    return LeaderConnections(
+        options.servers,
+        options.client_id,
+        options.request_timeout_ms / 1000,
+        security=options.security,
+    )
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from minikafka.base.config.client import ClientConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
 from minikafka.spark.option_map import IGNORED_BY_READS, SERVERS, OptionMap
@@ -179,6 +180,8 @@ class ReadOptions:
     check_crcs: bool
     checkpoint: str | None
     """The checkpoint of the query, if the user also gives it to the source."""
+    security: ClientConfig
+    """How connections are encrypted, and with what the client logs in."""
     ignored: Mapping[str, str]
     """The options that have no effect in this read, each with what happens instead."""
 
@@ -233,6 +236,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         fetch_bytes=_fetch_bytes(options),
         check_crcs=options.boolean("kafka.check.crcs"),
         checkpoint=options.checkpoint,
+        security=options.security,
         ignored=options.ignored,
     )
     _check_limits(found)

@@ -54,7 +54,11 @@ def connect(options: ReadOptions, first: int = 0) -> LeaderConnections:
     first %= len(options.servers)
     servers = [*options.servers[first:], *options.servers[:first]]
     return LeaderConnections(
-        servers, options.client_id, options.request_timeout_ms / 1000, options.isolation
+        servers,
+        options.client_id,
+        options.request_timeout_ms / 1000,
+        options.isolation,
+        options.security,
     )
 
 
@@ -63,7 +67,13 @@ def kept(options: ReadOptions, first: int = 0) -> AbstractContextManager[LeaderC
 
     `first`: as for `connect`, if the client is new.
     """
-    key = options.servers, options.client_id, options.request_timeout_ms, options.isolation
+    key = (
+        options.servers,
+        options.client_id,
+        options.request_timeout_ms,
+        options.isolation,
+        options.security,
+    )
     return kept_client(key, partial(connect, options, first))
 
 

@@ -44,3 +44,8 @@ def _now() -> float:
 def now_ms() -> int:
     """Return the time of a monotonic clock in milliseconds."""
     return time.monotonic_ns() // 1_000_000
+
+
+def wall_ms() -> int:
+    """Return the time in Unix milliseconds."""
+    return time.time_ns() // 1_000_000

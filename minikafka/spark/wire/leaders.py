@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
+from minikafka.base.config.client import ClientConfig
 from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
 from minikafka.base.known_cluster import Address, KnownCluster
 from minikafka.base.meanings import AnsweredError
@@ -18,6 +19,7 @@ from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.protocol import Isolation
+from minikafka.spark.wire.security import PLAIN
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +74,10 @@ class LeaderConnections:
         client_id: str,
         request_timeout_s: float,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        security: ClientConfig = PLAIN,
     ) -> None:
         self.isolation = isolation
+        self._security = security
         self._servers = list(servers)
         self._client_id = client_id
         self._timeout_s = request_timeout_s
@@ -215,7 +219,7 @@ class LeaderConnections:
                 if not isinstance(error, ConnectionError):
                     raise
         timeout_s = min(self._timeout_s, _METADATA_TIMEOUT_S)
-        connection = BlockingConnection(*address, self._client_id, timeout_s)
+        connection = self._connect(address, timeout_s)
         try:
             answer = self._call_briefly(connection, api, body)
         except BaseException:
@@ -261,10 +265,11 @@ class LeaderConnections:
     def connection(self, address: Address) -> BlockingConnection:
         """Return the open connection to a broker, or a new one. Raises OSError."""
         if address not in self._connections:
-            self._connections[address] = BlockingConnection(
-                *address, self._client_id, self._timeout_s
-            )
+            self._connections[address] = self._connect(address, self._timeout_s)
         return self._connections[address]
+
+    def _connect(self, address: Address, timeout_s: float) -> BlockingConnection:
+        return BlockingConnection(*address, self._client_id, timeout_s, self._security)
 
     def drop(self, address: Address) -> None:
         """Close and remove the connection to a broker. Outstanding responses are lost."""

@@ -20,6 +20,7 @@ UNKNOWN_TOPIC = 3
 OFFSET_OUT_OF_RANGE = 1
 FENCED = 74
 UNKNOWN_EPOCH = 75
+SASL_HANDSHAKE = 17
 FLEXIBLE = {(3, 11), (9, 7), (61, 0), (66, 0)}
 """API key and version of the requests whose headers end with tagged fields."""
 NO_TAGS = b"\x00"
@@ -287,8 +288,12 @@ class FetchBrokers:
         stream = connection.makefile("rb")
         try:
             while len(head := stream.read(4)) == 4:
+                if head[0]:
+                    return  # no request, but for example the start of a TLS handshake
                 body = Body(stream.read(int.from_bytes(head, "big")))
                 api, version, correlation = body.take("hhi")
+                if api == SASL_HANDSHAKE:
+                    return
                 body.string()
                 with self.lock:
                     self.requests.append((index, api))

@@ -7,6 +7,7 @@ from support.cases import for_each
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
+from minikafka.security.jaas import PLAIN_MODULE
 from minikafka.spark.source.options import Mode, parse
 from minikafka.spark.wire.protocol import EARLIEST, LATEST
 
@@ -229,18 +230,35 @@ def test_limits_of_micro_batches_are_ignored_by_a_batch_read():
     assert [*parse(LEAST | given, Mode.STREAM).ignored] == ["maxTriggerDelay"]
 
 
-PROTECTED = "kafka.security.protocol", "kafka.sasl.mechanism", "kafka.ssl.truststore.location"
+def test_options_that_the_security_protocol_does_not_use_are_ignored_with_the_reason():
+    given = {"kafka.sasl.mechanism": "PLAIN", "kafka.ssl.truststore.location": "ca.pem"}
+    reason = "kafka.security.protocol is PLAINTEXT, which does not use it"
+    assert parse(LEAST | given).ignored == dict.fromkeys(given, reason)
+    encrypted = parse(LEAST | given | {"kafka.security.protocol": "ssl"})
+    assert [*encrypted.ignored] == ["kafka.sasl.mechanism"]
+    assert encrypted.security.ssl_truststore_location == "ca.pem"
 
 
-@pytest.mark.parametrize("name", PROTECTED)
-def test_options_that_promise_protection_are_refused(name):
-    with pytest.raises(ConfigError, match="neither encrypted nor authenticated"):
-        parse(LEAST | {name: "SASL_SSL"}, Mode.BATCH)
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("kafka.security.protocol", "TLS", "option kafka.security.protocol must be one of"),
+        ("kafka.ssl.trustore.location", "p", "unknown option kafka.ssl.trustore.location; did you"),
+        ("kafka.ssl.ca.location", "p", "option kafka.ssl.ca.location is a key of librdkafka"),
+        ("kafka.sasl.client.callback.handler.class", "C", "write kafka.sasl.jaas.config"),
+    ],
+)
+def test_option_of_security_that_cannot_be_used_is_refused_by_its_name(name, value, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(LEAST | {name: value})
 
 
-def test_protocol_without_protection_is_accepted():
-    ignored = parse(LEAST | {"kafka.security.protocol": "plaintext"}).ignored
-    assert [*ignored] == ["kafka.security.protocol"]
+def test_secrets_are_not_in_the_text_of_the_options():
+    jaas = f'{PLAIN_MODULE} required username="u" password="hidden";'
+    given = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": jaas}
+    for name in ("truststore.password", "keystore.password", "key.password", "keystore.key"):
+        given[f"kafka.ssl.{name}"] = "hidden"
+    assert "hidden" not in repr(parse(LEAST | given))
 
 
 def test_options_that_spark_adds_are_accepted():
