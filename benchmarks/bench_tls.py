@@ -1,11 +1,13 @@
 """Cost of TLS per 16 KiB, without a network: through a connection, and by OpenSSL alone.
 
 The difference between a connection and OpenSSL is the work of `runtime/tls.py`, and one system call for each 256 KiB.
+The last bench is the floor of every server in Python: one block of memory goes to another process, over and over.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +22,8 @@ from minikafka.runtime.tls import TlsConnection
 
 SIZE: Final = 16 << 10
 AT_ONCE: Final = 16
+BLOCK: Final = 64
+"""Slices of 16 KiB that are passed to OpenSSL in one call."""
 """Operations of one call, as when a client has 16 requests in flight."""
 DATA: Final = memoryview(bytes(SIZE))
 
@@ -164,7 +168,38 @@ def decrypt_by_openssl(operations: int) -> Outcome:
     return _repeated(operations, prepare, work)
 
 
-BENCHES = (send, encrypt_by_openssl, receive, decrypt_by_openssl)
+def send_one_block_to_a_process(operations: int) -> Outcome:
+    """Send the same 1 MiB to another process, which decrypts it; no file is read, no request is answered."""
+    authority = trustme.CA()
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("localhost").configure_cert(server)
+    authority.configure_trust(client)
+    turns = -(-operations // BLOCK)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        if not (sender := os.fork()):
+            _send_block(server.wrap_socket(listening.accept()[0], server_side=True), turns)
+            os._exit(0)
+        with client.wrap_socket(
+            socket.create_connection(listening.getsockname()), server_hostname="localhost"
+        ) as connection:
+            buffer = bytearray(BLOCK * SIZE)
+            connection.recv_into(buffer)  # the sender has begun
+            started = perf_counter_ns()
+            while connection.recv_into(buffer):
+                pass
+            elapsed = perf_counter_ns() - started
+        os.waitpid(sender, 0)
+    return Outcome(elapsed, turns * BLOCK, turns)
+
+
+def _send_block(connection: ssl.SSLSocket, turns: int) -> None:
+    block = bytes(BLOCK * SIZE)
+    with connection:
+        for _ in range(turns):
+            connection.sendall(block)
+
+
+BENCHES = (send, encrypt_by_openssl, receive, decrypt_by_openssl, send_one_block_to_a_process)
 
 if __name__ == "__main__":
     main(*BENCHES)
