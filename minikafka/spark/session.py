@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 try:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 except ModuleNotFoundError as error:
     text = f"{error}; topics in Spark need an extra: pip install 'minikafka[spark]'"
@@ -26,6 +27,7 @@ except ModuleNotFoundError as error:
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark import register
+from minikafka.spark.processes import fork_server
 from minikafka.spark.shipping import cached_archive
 
 _OLDEST_JAVA: Final = 17
@@ -95,7 +97,10 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> SparkSessio
     settings = _SETTINGS | (_LOCAL_SETTINGS | _daemon_of_workers() if is_local else {}) | given
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _environment(_environment_for_java() | (_environment_for_local() if is_local else {})):
+    variables = _environment_for_java()
+    if is_local:
+        variables |= _environment_for_local() | _fork_server(variables)
+    with _environment(variables):
         spark = builder.getOrCreate()
     if not is_local:
         spark.sparkContext.addPyFile(str(_archive()))
@@ -124,6 +129,18 @@ def _environment_for_local() -> dict[str, str]:
     """
     installed = {"MINIKAFKA_INSTALLED_PYSPARK": "1"} if _workers_run_this_python() else {}
     return {"SPARK_LOCAL_IP": _LOOPBACK, **installed}
+
+
+def _fork_server(variables: Mapping[str, str]) -> dict[str, str]:
+    """Start the fork server, and return the variables by which Spark's Python processes become its forks.
+
+    `variables`: those for the Java process. Returns {} if the workers run another Python, or Spark runs already.
+    """
+    text = fork_server.script() if _workers_run_this_python() else None
+    if text is None or SparkContext._active_spark_context is not None:
+        return {}
+    server = fork_server.started(variables)
+    return {**server, "PYSPARK_PYTHON": str(_program("python", text))} if server else {}
 
 
 def _daemon_of_workers() -> dict[str, str]:
@@ -175,15 +192,21 @@ def _java_release(home: Path) -> int:
 def _home_of_wheel(runtime: Path) -> Path:
     """Write a Java home whose `bin/java` is the script `_LAUNCHER`, and return its path.
 
-    The script starts the wheel's Java in `runtime`. The Java home is in the user's cache or, if that is not
-    writable, in a temporary directory.
+    The script starts the wheel's Java in `runtime`.
     """
-    text = _LAUNCHER.format(java=runtime / "bin" / "java")
-    name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
+    return _program("java", _LAUNCHER.format(java=runtime / "bin" / "java")).parents[1]
+
+
+def _program(name: str, text: str) -> Path:
+    """Write the script `text` to the file `bin/NAME` of a directory, and return the path of the file.
+
+    The directory is in the user's cache or, if that is not writable, in a temporary directory.
+    """
+    place = Path(f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}", "bin", name)
     try:
-        return _write_launcher(_cache() / name, text)
+        return _write_program(_cache() / place, text)
     except OSError:
-        return _write_launcher(Path(tempfile.mkdtemp(prefix="minikafka-")) / name, text)
+        return _write_program(Path(tempfile.mkdtemp(prefix="minikafka-")) / place, text)
 
 
 def _archive() -> Path:
@@ -203,13 +226,12 @@ def _cache() -> Path:
     return Path(parent) / "minikafka"
 
 
-def _write_launcher(home: Path, text: str) -> Path:
-    launcher = home / "bin" / "java"
-    if not (launcher.is_file() and launcher.read_text() == text and os.access(launcher, os.X_OK)):
-        launcher.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(dir=launcher.parent)
+def _write_program(path: Path, text: str) -> Path:
+    if not (path.is_file() and path.read_text() == text and os.access(path, os.X_OK)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
         os.chmod(draft, 0o700)
-        os.replace(draft, launcher)
-    return home
+        os.replace(draft, path)
+    return path

@@ -14,6 +14,7 @@ import pytest
 from pyspark import cloudpickle
 
 from minikafka.spark.datasource import FORMAT, MinikafkaDataSource
+from minikafka.spark.processes import fork_server
 
 ZIPS = [str(file) for file in Path(pyspark.__file__).parent.glob("python/lib/*.zip")]
 """The zip files from which a Python installation without pyspark imports pyspark."""
@@ -46,12 +47,27 @@ def test_local_workers_import_the_installed_pyspark_and_not_its_zip(spark):
 
 def test_local_workers_are_forked_with_the_modules_of_a_task(spark):
     def look(_: int) -> tuple[str, bool]:
-        command = Path(f"/proc/{os.getppid()}/cmdline").read_text()
-        return command, "minikafka.spark.datasource" in sys.modules
+        main = sys.modules["__main__"].__spec__
+        return main.name if main else "", "minikafka.spark.datasource" in sys.modules
 
-    [(command, has_imported)] = spark.sparkContext.parallelize([0], 1).map(look).collect()
-    assert "minikafka.spark.daemon" in command
-    assert has_imported
+    [found] = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    assert found == ("minikafka.spark.daemon", True)
+
+
+@pytest.mark.skipif(fork_server.script() is None, reason="this system has no pidfd")
+def test_java_process_of_a_local_session_starts_only_launchers_of_forks(spark):
+    def look(_: int) -> str:
+        return Path("/proc/self/cmdline").read_text()
+
+    [command] = spark.sparkContext.parallelize([0], 1).map(look).collect()
+    java = spark.sparkContext._gateway.proc.pid
+    started = Path(f"/proc/{java}/task").glob("*/children")
+    children = [pid for file in started for pid in file.read_text().split()]
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
+    running = [command for command in commands if "python" in command]
+    assert "minikafka.spark.processes.server" in command
+    assert running
+    assert [command for command in running if "processes/launcher.py" not in command] == []
 
 
 def test_error_about_missing_pyarrow_names_the_workers_python_and_pyspark_python(
