@@ -44,7 +44,7 @@ def test_pyproject_defines_the_expected_number_of_import_contracts():
     """Without it, nothing would notice that a contract was deleted by mistake."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-    assert len(config["tool"]["importlinter"]["contracts"]) == 26
+    assert len(config["tool"]["importlinter"]["contracts"]) == 27
 
 
 def test_importing_the_spark_package_loads_no_broker():
@@ -122,11 +122,13 @@ def test_base_install_has_exactly_the_packages_that_code_outside_of_spark_import
 
 
 def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
-    """`pip install '.[spark]'` is enough for Spark."""
+    """`pip install '.[spark]'` is enough for Spark, and `.[object-storage]` adds what only URIs need."""
     elsewhere, with_spark = imports()
     extra = PROJECT["optional-dependencies"]["spark"]
+    of_uris = PROJECT["optional-dependencies"]["object-storage"]
 
-    assert with_spark - USED_IF_PRESENT <= provided_by(*PROJECT["dependencies"], *extra)
+    needed = with_spark - USED_IF_PRESENT
+    assert needed <= provided_by(*PROJECT["dependencies"], *extra, *of_uris)
     assert [text for text in extra if provided_by(text) & elsewhere] == []
 
 
@@ -197,6 +199,7 @@ LOCAL_IMPORTS = {
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
+    "minikafka/spark/storage/locations.py": (1, "only a URI needs obstore, which may be missing"),
     "minikafka/spark/workers.py": (4, "the function is sent to workers by its code alone"),
     "minikafka/testing/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/tools/cli/foreground/broker.py": (1, "aiohttp and aiokafka are imported in part"),

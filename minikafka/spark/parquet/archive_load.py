@@ -7,8 +7,8 @@ prefix of the records in the topic, and the next attempt writes only the records
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from minikafka.base.model import TopicPartition
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory
 from minikafka.spark.records.encode import Rows, content
 from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.rows import HEADERS
@@ -104,14 +105,18 @@ def _joined(runs: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, 
 class RestoreTask:
     """The work of one task: write the files of one archived partition to the topic.
 
-    `first`: the log end offset of the target partition before the restore.
+    `files`: their names in the archive at `directory`. `first`: the log end offset of the target partition before the
+    restore.
     """
 
     read: ReadOptions
     write: WriteOptions
     target: TopicPartition
+    directory: str
     files: tuple[str, ...]
     first: int
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store of the archive, which may be secrets."""
 
 
 def load(work: RestoreTask) -> dict[str, Any]:
@@ -131,9 +136,13 @@ def load(work: RestoreTask) -> dict[str, Any]:
 
 
 def _rows(work: RestoreTask, runs: Runs) -> Iterator[pa.RecordBatch]:
-    for path in work.files:
+    files = ArchiveDirectory(work.directory, work.storage).files
+    for name in work.files:
         runs.start_file()
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with (
+            files.open(name) as opened,
+            pq.ParquetFile(opened, page_checksum_verification=True) as file,
+        ):
             for index in range(file.num_row_groups):
                 table = file.read_row_group(index, columns=_COLUMNS)
                 for batch in table.to_batches():

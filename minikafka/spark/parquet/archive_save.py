@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -42,27 +41,30 @@ class Save:
     end: Position
     """The end of the partition's log when the task was planned."""
     directory: str
-    """The path of the archive."""
+    """The path or URI of the archive."""
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, which may be secrets."""
 
 
 def save(work: Save) -> dict[str, Any]:
-    """Write the records of an offset range to a new staged file. Return its path, record count and size.
+    """Write the records of an offset range to a new staged file. Return its name, record count and size.
 
     Each attempt of a task writes its own file: Spark may still run an attempt after it has used the result of
     another attempt.
     """
-    staged = ArchiveDirectory(work.directory).staged_file(work.tile.file_name)
+    files = ArchiveDirectory(work.directory, work.storage).files
     facts = {EPOCH_KEY: str(work.end.leader_epoch), TOPIC_ID_KEY: work.end.topic_id}
     schema = SCHEMA.with_metadata(facts)
     records = 0
-    with staged.open("wb") as file:
-        with pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
+    with files.stage(work.tile.file_name) as staged:
+        with pq.ParquetWriter(
+            staged.file, schema, compression="zstd", write_page_checksum=True
+        ) as writer:
             for table in row_groups(_rows(work)):
                 writer.write_table(table, row_group_size=max(len(table), 1))
                 records += len(table)
-        file.flush()
-        os.fsync(file.fileno())
-        return {"staged": str(staged), "records": records, "bytes": file.tell()}
+        size = staged.file.tell()
+    return {"staged": staged.name, "records": records, "bytes": size}
 
 
 def _rows(work: Save) -> Iterator[pa.RecordBatch]:
@@ -93,11 +95,12 @@ def row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(gathered)
 
 
-def end_of(path: str, offset: int) -> Position:
-    """Return `offset`, the end offset of an archive file, as a position.
+def end_of(file: pa.NativeFile, offset: int) -> Position:
+    """Return `offset`, the end offset of an archive file, as a position. Closes the file.
 
     The leader epoch and the topic id of the position are read from the metadata of the file.
     """
-    metadata = pq.read_schema(path).metadata or {}
+    with file:
+        metadata = pq.read_schema(file).metadata or {}
     topic_id = metadata.get(TOPIC_ID_KEY, b"").decode()
     return Position(offset, int(metadata[EPOCH_KEY]), topic_id)

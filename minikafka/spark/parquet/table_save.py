@@ -6,12 +6,11 @@ The directories are named by the values of the partition columns, as Spark and H
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import BinaryIO, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from minikafka.spark.parquet.archive_save import row_groups
 from minikafka.spark.parquet.table_directory import StagedFile, TableDirectory
+from minikafka.spark.storage.files import Files
 from minikafka.spark.workers import one_line_errors
 
 PLACE: Final = "__place"
@@ -35,6 +35,8 @@ class TableStage:
     directory: str
     columns: tuple[str, ...]
     compression: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, which may be secrets."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task to staged files, and yield a row for each file, with the columns of `STAGED`.
@@ -42,36 +44,32 @@ class TableStage:
         A task without rows writes no file.
         """
         with one_line_errors():
+            files = TableDirectory(self.directory, self.storage).files
             for values, runs in groupby(_runs(batches), itemgetter(0)):
-                staged = self._write_file(values, map(itemgetter(1), runs))
+                staged = self._write_file(files, values, map(itemgetter(1), runs))
                 yield pa.RecordBatch.from_pylist([staged._asdict()])
 
-    def _write_file(self, values: str, batches: Iterator[pa.RecordBatch]) -> StagedFile:
-        staged = TableDirectory(self.directory).staged_file("rows")
+    def _write_file(
+        self, files: Files, values: str, batches: Iterator[pa.RecordBatch]
+    ) -> StagedFile:
         tables = row_groups(batches)
         first = next(tables)
         rows = 0
-        with staged.open("wb") as file:
-            with pq.ParquetWriter(file, first.schema, compression=self.compression) as writer:
-                for table in chain([first], tables):
-                    writer.write_table(table, row_group_size=len(table))
-                    rows += len(table)
-            _sync(file)
+        with (
+            files.stage("rows") as staged,
+            pq.ParquetWriter(staged.file, first.schema, compression=self.compression) as writer,
+        ):
+            for table in chain([first], tables):
+                writer.write_table(table, row_group_size=len(table))
+                rows += len(table)
         return StagedFile(staged.name, place_of(self.columns, json.loads(values)), rows)
 
 
 def write_empty(directory: TableDirectory, schema: pa.Schema, compression: str) -> StagedFile:
     """Write a staged file without rows, so that readers of a table without rows find its columns."""
-    staged = directory.staged_file("rows")
-    with staged.open("wb") as file:
-        pq.write_table(nullable(schema).empty_table(), file, compression=compression)
-        _sync(file)
+    with directory.files.stage("rows") as staged:
+        pq.write_table(nullable(schema).empty_table(), staged.file, compression=compression)
     return StagedFile(staged.name, "", 0)
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -47,8 +46,14 @@ class ArchiveSettings:
     directory: str
     interval_s: float | None = None
     records_per_file: int = RECORDS_PER_FILE
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `directory` is a URI. They may be secrets."""
     skip_lost: bool = False
     """Continue if records were deleted before they were archived; list the lost offsets in `_runs/`."""
+
+    def archive(self) -> ArchiveDirectory:
+        """Return the archive. Raises `ConfigError`."""
+        return ArchiveDirectory(self.directory, self.storage)
 
     def read_options(self) -> ReadOptions:
         """Return the options for reading committed records with their headers. Lost records raise an error."""
@@ -78,7 +83,7 @@ class _Run:
 
 def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
     """Archive the records that exist now and return the counts; with an interval, repeat until Ctrl-C."""
-    directory = ArchiveDirectory(settings.directory)
+    directory = settings.archive()
     stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
     done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
     with directory.locked():
@@ -125,11 +130,12 @@ class _Archiving:
         self._report.stream_ended(name)
 
     def _write(self, works: Sequence[Save]) -> None:
-        for work, result in zip(
-            works, run_tasks(self._spark, archive_save.save, works), strict=True
-        ):
-            self._directory.commit(Path(result.pop("staged")), work.tp, work.tile)
+        results = run_tasks(self._spark, archive_save.save, works)
+        staged = {}
+        for work, result in zip(works, results, strict=True):
+            staged[result.pop("staged")] = (work.tp, work.tile)
             self._done.files.append(_entry(work.tp, work.tile) | result)
+        self._directory.add(staged)
         self._write_run()
 
     def _write_run(self) -> None:
@@ -152,7 +158,8 @@ class _Archiving:
         return works
 
     def _work(self, tp: TopicPartition, tile: Tile, end: Position) -> Save:
-        return Save(self._options, tp, tile, end, str(self._directory.path))
+        storage = self._settings.storage
+        return Save(self._options, tp, tile, end, self._directory.url, storage)
 
     def _archived_ends(self) -> Positions:
         """Return the position after the last archived offset of each partition that has archived files."""
@@ -161,8 +168,8 @@ class _Archiving:
             for partition in self._directory.partitions(topic):
                 tp = TopicPartition(topic, partition)
                 if tiles := self._directory.tiles(tp):
-                    last = self._directory.file(tp, tiles[-1])
-                    ends[tp] = archive_save.end_of(str(last), tiles[-1].end)
+                    last = self._directory.open(tp, tiles[-1])
+                    ends[tp] = archive_save.end_of(last, tiles[-1].end)
         return ends
 
     def _check_history(self, begin: Positions, end: Positions) -> None:
@@ -173,7 +180,7 @@ class _Archiving:
             planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
         except DataLost as error:
             reason = str(error).partition("; set failOnDataLoss")[0]
-            text = f"{reason}: the archive {self._directory.path} holds records of the former log"
+            text = f"{reason}: the archive {self._directory.url} holds records of the former log"
             raise PipelineError(f"{text}; archive to a new directory") from error
 
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
@@ -221,7 +228,7 @@ def listed_tiles(runs: Sequence[dict[str, Any]], tp: TopicPartition, what: str) 
 
 def _summary(settings: ArchiveSettings, directory: ArchiveDirectory, done: _Run) -> Summary:
     facts = {
-        "directory": str(directory.path),
+        "directory": directory.url,
         "files": len(done.files),
         "records": done.total("records"),
         "bytes": done.total("bytes"),

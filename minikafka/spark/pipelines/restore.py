@@ -8,8 +8,8 @@ back from the topic and has the same digest as the archived partition.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow.parquet as pq
@@ -21,7 +21,7 @@ from minikafka.client import Client
 from minikafka.client.administration.results import Resource, ResourceType
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.option_map import SERVERS
-from minikafka.spark.parquet.archive_directory import ArchiveDirectory, gaps
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, file_name, gaps
 from minikafka.spark.parquet.archive_load import RestoreTask, VerifyTask, load, verify
 from minikafka.spark.pipelines.archive import listed_tiles
 from minikafka.spark.pipelines.session.failures import PipelineError
@@ -51,6 +51,12 @@ class RestoreSettings:
     to: str
     append: bool = False
     compression: str = "none"
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `directory` is a URI. They may be secrets."""
+
+    def archive(self) -> ArchiveDirectory:
+        """Return the archive."""
+        return ArchiveDirectory(self.directory, self.storage)
 
     def read_options(self) -> ReadOptions:
         """Return the options for reading the topic back. Lost records raise no error, but make the digests differ."""
@@ -65,7 +71,7 @@ class RestoreSettings:
 
 
 class _Source(NamedTuple):
-    """The files of one archived partition, in order."""
+    """The names of the files of one archived partition, in order."""
 
     partition: int
     files: tuple[str, ...]
@@ -95,7 +101,7 @@ def run(spark: SparkSession, settings: RestoreSettings, report: Report) -> Summa
 
 def archived(settings: RestoreSettings) -> list[_Source]:
     """Return the files of each archived partition. Raises `PipelineError` if the archive is not complete."""
-    return _sources(ArchiveDirectory(settings.directory), settings.topic)
+    return _sources(settings.archive(), settings.topic)
 
 
 def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
@@ -103,11 +109,11 @@ def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
     topics = directory.topics()
     if not topics:
         text = (
-            f"{directory.path} is no archive: name a directory that `pipeline archive` has written"
+            f"{directory.url} is no archive: name a directory that `pipeline archive` has written"
         )
         raise PipelineError(text)
     if topic not in topics:
-        raise PipelineError(f"the archive {directory.path} holds {', '.join(topics)}, not {topic}")
+        raise PipelineError(f"the archive {directory.url} holds {', '.join(topics)}, not {topic}")
     runs = directory.runs()
     sources = []
     for partition in directory.partitions(topic):
@@ -119,9 +125,9 @@ def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
         start, end = min(tile.start for tile in edges), max(tile.end for tile in edges)
         if missing := gaps([*tiles, *known], start, end):
             names = ", ".join(f"{tile.start} to {tile.end - 1}" for tile in missing)
-            text = f"the archive {directory.path} lacks the offsets {names} of {tp}"
+            text = f"the archive {directory.url} lacks the offsets {names} of {tp}"
             raise PipelineError(f"{text}: a file was removed, or `archive` has not finished")
-        sources.append(_Source(partition, tuple(str(directory.file(tp, t)) for t in tiles)))
+        sources.append(_Source(partition, tuple(file_name(tp, tile) for tile in tiles)))
     return sources
 
 
@@ -165,7 +171,7 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
         text = f"the topic {settings.to} replaces record timestamps: minikafka topics alter"
         raise PipelineError(f"{text} {settings.to} --config message.timestamp.type=CreateTime")
     warnings = []
-    oldest, kept_ms = _oldest(sources), int(found.get(_RETENTION) or -1)
+    oldest, kept_ms = _oldest(settings.archive(), sources), int(found.get(_RETENTION) or -1)
     now_ms = SystemClock().wall_ms()
     if oldest is not None and 0 <= kept_ms < now_ms - oldest // 1000:
         date = date_of(oldest)
@@ -196,15 +202,16 @@ def topic_settings(servers: str, topic: str) -> dict[str, str | None]:
     return asyncio.run(ask())
 
 
-def _oldest(sources: Sequence[_Source]) -> int | None:
+def _oldest(directory: ArchiveDirectory, sources: Sequence[_Source]) -> int | None:
     """Return the smallest timestamp in the Parquet files, from the statistics in the file footers.
 
     It is in Unix microseconds: a record's timestamp may lie outside the years of a datetime.
     """
     found = []
     for source in sources:
-        for path in source.files:
-            metadata = pq.read_metadata(path)
+        for name in source.files:
+            with directory.files.open(name) as file:
+                metadata = pq.read_metadata(file)
             column = metadata.schema.to_arrow_schema().get_field_index("timestamp")
             groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
             found += [_least(group, "timestamp") for group in groups if column >= 0]
@@ -229,7 +236,9 @@ def _load(
             "kafka.batch.size": _BATCH_BYTES,
         }
     )
-    return RestoreTask(options, write, target, source.files, first[target].offset)
+    start = first[target].offset
+    directory = settings.archive().url
+    return RestoreTask(options, write, target, directory, source.files, start, settings.storage)
 
 
 def _summary(

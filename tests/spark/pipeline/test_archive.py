@@ -16,12 +16,17 @@ from minikafka.base.model import TopicPartition
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.parquet.archive_directory import ArchiveDirectory
+from minikafka.spark.parquet.archive_directory import (
+    ArchiveDirectory,
+    file_name,
+    from_file_name,
+)
 from minikafka.spark.pipelines import archive, restore
 from minikafka.spark.pipelines.archive import ArchiveSettings
 from minikafka.spark.pipelines.restore import RestoreSettings
 from minikafka.spark.pipelines.session.failures import PipelineError, explain
 from minikafka.spark.pipelines.session.report import Report, Summary
+from minikafka.spark.storage.local import LocalFiles
 from minikafka.tools.cluster import LocalCluster
 
 NOW = SystemClock().wall_ms()
@@ -125,19 +130,19 @@ async def test_archive_run_after_a_crash_adds_the_missing_records(
 ):
     await client.create_topics(NewTopic("crash", 1, 3), NewTopic("crash-again", 1, 3))
     await fill(client, "crash", 0, 0, 100)
-    commit, committed = ArchiveDirectory.commit, []
+    move, moved = LocalFiles.move, []
 
-    def die_at_the_third(self, staged, tp, tile):
-        if len(committed) == 2:
+    def die_at_the_third(self, staged, final):
+        if len(moved) == 2:
             raise InterruptedError
-        commit(self, staged, tp, tile)
-        committed.append(tile)
+        move(self, staged, final)
+        moved.append(from_file_name(final.name))
 
     with monkeypatch.context() as patch:
-        patch.setattr(ArchiveDirectory, "commit", die_at_the_third)
+        patch.setattr(LocalFiles, "move", die_at_the_third)
         with pytest.raises(InterruptedError):
             await asyncio.to_thread(save, "crash", records_per_file=10)
-    assert [tile.end for tile in committed] == [10, 20]
+    assert [tile.end for tile in moved] == [10, 20]
     (tmp_path / "archive" / "_staging").mkdir(exist_ok=True)
     (tmp_path / "archive" / "_staging" / "left").write_text("half a file")
     await asyncio.to_thread(save, "crash", records_per_file=10)
@@ -152,7 +157,8 @@ async def test_archive_without_one_of_its_files_is_not_restored(client, save, lo
     await asyncio.to_thread(save, "holes", records_per_file=10)
     directory = ArchiveDirectory(str(tmp_path / "archive"))
     tp = TopicPartition("holes", 0)
-    shutil.move(directory.file(tp, directory.tiles(tp)[-1]), tmp_path / "kept")
+    last = Path(directory.url, file_name(tp, directory.tiles(tp)[-1]))
+    shutil.move(last, tmp_path / "kept")
     with pytest.raises(MinikafkaError, match="lacks the offsets 20 to 29 of holes-0"):
         await asyncio.to_thread(load, "holes", "holes-again")
 

@@ -12,6 +12,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.parquet.table_directory import TableDirectory
 from minikafka.spark.pipelines.session.failures import PipelineError, explain
 from minikafka.spark.pipelines.streams.tables import TableSettings, save_table, table_stream
+from minikafka.spark.storage.local import LocalFiles
 
 
 class Killed(RuntimeError):
@@ -46,23 +47,23 @@ def run(spark, tmp_path):
     return start
 
 
-def fail_after(patch: pytest.MonkeyPatch, name: str, batch: str) -> None:
-    """Make a method of `TableDirectory` raise `Killed` after its first call with the text `batch` in its arguments."""
-    method = getattr(TableDirectory, name)
+def fail_after(patch: pytest.MonkeyPatch, kind: type, name: str, batch: str) -> None:
+    """Make a method of a class raise `Killed` after its first call with the text `batch` in its arguments."""
+    method = getattr(kind, name)
 
     def failing(self, *given, **named):
         method(self, *given, **named)
         if batch in str(given):
             raise Killed
 
-    patch.setattr(TableDirectory, name, failing)
+    patch.setattr(kind, name, failing)
 
 
 STEPS = {
-    "one of two files moved": ("publish", "{:012d}", 1),
-    "all moved, not known to Spark": ("add_micro_batch", "batch={}", 2),
+    "one of two files moved": (LocalFiles, "move", "{:012d}", 1),
+    "all moved, not known to Spark": (TableDirectory, "add_micro_batch", "batch={}", 2),
 }
-"""For each step: the method of the directory after which the driver fails, its call, and the new rows then seen."""
+"""For each step: the class and method after which the driver fails, its call, and the new rows then seen."""
 
 
 def test_each_row_is_read_once_although_the_driver_fails_between_the_moves(
@@ -70,11 +71,11 @@ def test_each_row_is_read_once_although_the_driver_fails_between_the_moves(
 ):
     """Each run first repeats the micro-batch in which the previous run failed, then fails in its own."""
     wanted: list[tuple[str, str]] = []
-    for number, (step, (name, call, seen)) in enumerate(STEPS.items()):
+    for number, (step, (kind, name, call, seen)) in enumerate(STEPS.items()):
         lines = [("a", f"a{number}"), ("b", f"b{number}")]
         (tmp_path / "lines" / f"{number}.txt").write_text("".join(f"{two}\n" for _, two in lines))
         with monkeypatch.context() as patch:
-            fail_after(patch, name, call.format(number))
+            fail_after(patch, kind, name, call.format(number))
             with pytest.raises(Exception, match="Killed"):
                 run(("first",))
         found = rows_of(tmp_path / "out")
@@ -126,7 +127,7 @@ def test_batch_appends_overwrites_and_refuses(spark, tmp_path, monkeypatch):
         save_table(spark.range(first, first + 2), settings, mode)
 
     with monkeypatch.context() as patch:
-        fail_after(patch, "publish", "part-")
+        fail_after(patch, LocalFiles, "move", "part-")
         with pytest.raises(Killed):
             save("append", 0)
     save("error", 0)
@@ -143,7 +144,7 @@ def test_table_without_rows_has_its_columns(spark, tmp_path):
     save_table(spark.range(0), TableSettings(str(tmp_path)), "append")
     assert ds.dataset(tmp_path).schema.names == ["id"]
     save_table(spark.range(0), TableSettings(str(tmp_path)), "append")
-    assert len(TableDirectory(str(tmp_path)).files()) == 1
+    assert len(TableDirectory(str(tmp_path)).files.names()) == 1
 
 
 WRONG = {

@@ -104,12 +104,14 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """A sink that writes files to a directory, with a subdirectory per value of the columns `partition_by`."""
+    """A sink that writes files to a path or URI, with a subdirectory per value of the columns `partition_by`."""
 
     path: str
     mode: str = "append"
     partition_by: tuple[str, ...] = ()
     compression: str = "zstd"
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store of a URI. They may be secrets."""
 
 
 @dataclass(frozen=True)
@@ -367,12 +369,13 @@ def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
         return _topic_sink(table, trigger, given)
     if kind == "parquet":
         path, columns = table.text("path"), table.texts("partition_by")
-        _checked(table, lambda: TableDirectory(path))
+        storage = table.mapping("storage")
+        _checked(table, lambda: TableDirectory(path, storage))
         _check_partition_columns(table, columns)
         mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
         codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")
         table.finish()
-        return ParquetSink(path, mode, columns, codec)
+        return ParquetSink(path, mode, columns, codec, storage)
     rows = table.positive("rows", 20)
     mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
     table.finish()

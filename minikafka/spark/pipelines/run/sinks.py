@@ -108,7 +108,7 @@ def _options(spark: SparkSession, sink: TopicSink, checkpoint: str | None) -> Ma
 
 
 def _table(sink: ParquetSink) -> TableSettings:
-    return TableSettings(sink.path, sink.partition_by, sink.compression)
+    return TableSettings(sink.path, sink.partition_by, sink.compression, sink.storage)
 
 
 def _printer(sink: ConsoleSink, report: Report) -> Callable[[DataFrame, int], None]:

@@ -86,6 +86,13 @@ class TomlTable:
             return None
         return TomlTable(f"{self.where} {key}", self.values[key])
 
+    def mapping(self, key: str) -> dict[str, str]:
+        """Return the table that a key contains, with its values as texts; {} if the key is missing."""
+        found = self.table(key)
+        return (
+            {name: found._option(name, one) for name, one in found.values.items()} if found else {}
+        )
+
     def tables(self, key: str) -> list[Any]:
         """Return the list of tables of a key (`[[key]]`). Empty if the key is missing."""
         self._read[key] = None

@@ -7,13 +7,14 @@ the files of a micro-batch to the table after all its tasks have succeeded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
@@ -33,21 +34,26 @@ from minikafka.spark.parquet.table_directory import (
     StagedFile,
     TableDirectory,
 )
+from minikafka.spark.parquet.table_read import TableRead
 from minikafka.spark.parquet.table_save import PLACE, STAGED, TableStage, write_empty
 from minikafka.spark.pipelines.frames import map_in_arrow, quoted
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.streams.checkpoints import planned_offsets, query_id
+from minikafka.spark.storage.files import STAGING
+from minikafka.spark.storage.locations import is_uri
 
 _NOT_WRITTEN: Final = (NullType, VariantType, YearMonthIntervalType)
 
 
 @dataclass(frozen=True)
 class TableSettings:
-    """The directory of a table, its partition columns, and the compression of its files."""
+    """The path or URI of a table, its partition columns, and the compression of its files."""
 
     path: str
     partition_by: tuple[str, ...] = ()
     compression: str = "zstd"
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `path` is a URI. They may be secrets."""
 
 
 def save_table(frame: DataFrame, settings: TableSettings, mode: str, instead: str = "") -> None:
@@ -63,6 +69,17 @@ def save_table(frame: DataFrame, settings: TableSettings, mode: str, instead: st
         if mode != "overwrite":
             table.directory.check_format()
         table.directory.add_batch(table.stage(frame), overwrite=mode == "overwrite")
+
+
+def read_table(spark: SparkSession, settings: TableSettings, schema: StructType) -> DataFrame:
+    """Return columns of a table. A table at a URI is read without the connector of Hadoop that Spark needs."""
+    if not is_uri(settings.path):
+        return spark.read.schema(schema).parquet(settings.path)
+    files = TableDirectory(settings.path, settings.storage).files
+    names = [(name,) for name in files.names()]
+    task = TableRead(files.url, to_arrow_schema(schema), settings.storage)
+    listed = spark.createDataFrame(names, "name string").repartition(max(len(names), 1))
+    return map_in_arrow(listed, task.read, schema.toDDL())
 
 
 @contextmanager
@@ -107,7 +124,7 @@ class _Table:
 
     def __init__(self, settings: TableSettings) -> None:
         self._settings = settings
-        self.directory = TableDirectory(settings.path)
+        self.directory = TableDirectory(settings.path, settings.storage)
 
     def add(self, frame: DataFrame, checkpoint: str, batch: int, prefix: str) -> int:
         """Add the rows of a micro-batch, unless a run that was killed has added them. Return their number.
@@ -124,15 +141,15 @@ class _Table:
             return 0
         staged = self.stage(frame)
         self.directory.add_micro_batch(query, found, staged, prefix)
-        self.directory.remove_staged()
+        self.directory.files.remove_folder(STAGING)
         return sum(one.rows for one in staged)
 
     def stage(self, frame: DataFrame) -> list[StagedFile]:
         """Write the rows to staged files, and return the files. A table without files gets one without rows."""
         columns = _partition_columns(frame, self._settings.partition_by)
         _check_types(frame, columns)
-        codec = self._settings.compression
-        task = TableStage(str(self.directory.path), self._settings.partition_by, codec)
+        codec, storage = self._settings.compression, self._settings.storage
+        task = TableStage(self.directory.url, self._settings.partition_by, codec, storage)
         rows = map_in_arrow(_placed(frame, columns), task.write, STAGED).collect()
         staged = [StagedFile(*row) for row in rows]
         if not staged and not columns and self.directory.is_empty():
@@ -165,12 +182,12 @@ def _check_types(frame: DataFrame, columns: list[str]) -> None:
         raise ConfigError(
             "[sink] partition_by: at least one column must be left for the files; leave out a column"
         )
-    for field in frame.schema.fields:
-        if not _is_written(field.dataType):
-            text = f"column {field.name} is of the type {field.dataType.simpleString()}"
+    for column in frame.schema.fields:
+        if not _is_written(column.dataType):
+            text = f"column {column.name} is of the type {column.dataType.simpleString()}"
             raise ConfigError(f"{text}, which Parquet files cannot hold: cast it to string")
-        if field.name in columns and not isinstance(field.dataType, AtomicType):
-            text = f"[sink] partition_by: column {field.name} is of the type {field.dataType.simpleString()}"
+        if column.name in columns and not isinstance(column.dataType, AtomicType):
+            text = f"[sink] partition_by: column {column.name} is of the type {column.dataType.simpleString()}"
             raise ConfigError(f"{text}: cast it to string, or leave it out")
 
 

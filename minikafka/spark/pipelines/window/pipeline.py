@@ -34,7 +34,12 @@ from minikafka.spark.pipelines.streams import dead_letters
 from minikafka.spark.pipelines.streams.checkpoints import STATE, CheckpointFiles, check_query
 from minikafka.spark.pipelines.streams.dead_letters import added, places_table
 from minikafka.spark.pipelines.streams.streams import MAX_OFFSETS_PER_TRIGGER, run_stream
-from minikafka.spark.pipelines.streams.tables import TableSettings, save_table, table_stream
+from minikafka.spark.pipelines.streams.tables import (
+    TableSettings,
+    read_table,
+    save_table,
+    table_stream,
+)
 from minikafka.spark.pipelines.times import date_of, facts_of
 from minikafka.spark.pipelines.window.counts import (
     ERROR,
@@ -78,7 +83,8 @@ def _batch(spark: SparkSession, settings: WindowSettings, report: Report) -> Sum
         totals = found.agg(f.count(f.lit(1)), f.coalesce(f.sum(RECORDS), f.lit(0))).head()
         assert totals is not None, "an aggregate has one row"
         if settings.parquet:
-            save_table(windows.coalesce(1), TableSettings(settings.parquet), "error")
+            table = TableSettings(settings.parquet, storage=settings.storage)
+            save_table(windows.coalesce(1), table, "error")
         if settings.to:
             _send(windows, settings)
         counts = _counts(seen, records, settings, None)
@@ -114,7 +120,8 @@ def _stream(spark: SparkSession, settings: WindowSettings, report: Report) -> Su
     if settings.to:
         return _summary(settings, facts | {"windows": counting.windows}, counts)
     columns = shown(spark.createDataFrame([], schema(settings)), settings).schema
-    written = spark.read.schema(columns).parquet(str(settings.parquet)).drop("batch")
+    table = TableSettings(str(settings.parquet), storage=settings.storage)
+    written = read_table(spark, table, columns).drop("batch")
     return _finished(settings, written, facts | {"windows_in_all": written.count()}, counts)
 
 
@@ -198,7 +205,7 @@ def _writer(spark: SparkSession, settings: WindowSettings) -> Iterator[Write]:
         return
     assert settings.checkpoint is not None
     assert settings.parquet is not None
-    table = TableSettings(settings.parquet)
+    table = TableSettings(settings.parquet, storage=settings.storage)
     with table_stream(spark, table, settings.checkpoint, by_batch=True) as add:
         yield add
 

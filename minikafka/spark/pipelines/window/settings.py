@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from minikafka.base.errors import ConfigError
@@ -38,6 +39,8 @@ class WindowSettings:
     checkpoint: str | None = None
     trigger: Trigger = AVAILABLE_NOW
     plot: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `parquet` is a URI. They may be secrets."""
     skip_lost: bool = False
     """Continue after records that were deleted before they were read."""
 
@@ -87,7 +90,7 @@ class WindowSettings:
                 f" not {self.dead_letter}"
             )
         if self.parquet:
-            TableDirectory(self.parquet)
+            TableDirectory(self.parquet, self.storage)
         if self.checkpoint is None and self.trigger.interval is not None:
             raise ConfigError("--continuous needs --checkpoint DIR")
         if self.plot:

@@ -7,10 +7,13 @@ import click
 import minikafka.spark.pipelines.archive as pipeline
 from minikafka.tools.cli.arguments.options import not_blank, topics_argument
 from minikafka.tools.cli.pipeline.launch import (
+    OUTPUT,
     Launch,
     continuous_option,
     launch_options,
     skip_lost_option,
+    storage_option,
+    usage_errors,
 )
 
 
@@ -20,11 +23,12 @@ from minikafka.tools.cli.pipeline.launch import (
     "--to",
     "directory",
     required=True,
-    type=click.Path(file_okay=False),
+    type=OUTPUT,
     metavar="DIR",
     callback=not_blank,
-    help="Directory of the archive, which the next run continues.",
+    help="Directory or URI of the archive, which the next run continues.",
 )
+@storage_option
 @continuous_option
 @click.option(
     "--interval",
@@ -48,6 +52,7 @@ def archive(
     launch: Launch,
     topics: tuple[str, ...],
     directory: str,
+    storage: dict[str, str],
     available_now: bool,
     interval: float,
     records_per_file: int,
@@ -61,7 +66,10 @@ def archive(
         interval_s=None if available_now else interval,
         records_per_file=records_per_file,
         skip_lost=skip_lost,
+        storage=storage,
     )
+    with usage_errors():
+        settings.archive()
     launch.run(
         f"archive to {directory}",
         lambda spark, report: pipeline.run(spark, settings, report),

@@ -20,6 +20,7 @@ import click
 import minikafka.client as clients
 import minikafka.spark.pipelines.session.context as contexts
 import minikafka.spark.pipelines.session.report as reports
+import minikafka.spark.storage.locations as locations
 import minikafka.tools.cli.pipeline.output as outputs
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.tools.cli.arguments.find_cluster import plaintext_servers
@@ -209,6 +210,22 @@ def seconds(what: str, text: str) -> int:
     return int(found[1]) * unit
 
 
+class _Directory(click.Path):
+    """A path that click checks, unless it is a URI."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if locations.is_uri(str(value)) else super().convert(value, param, ctx)
+
+
+OUTPUT: Final = _Directory(file_okay=False)
+INPUT: Final = _Directory(exists=True, file_okay=False)
+storage_option = click.option(
+    "--storage",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=key_value_pairs,
+    help="With a URI: an option of its store, such as region=eu-central-1; may be repeated.",
+)
 plot_option = click.option(
     "--plot",
     metavar="FILE",

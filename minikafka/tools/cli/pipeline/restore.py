@@ -7,7 +7,13 @@ import click
 import minikafka.spark.pipelines.restore as pipeline
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank, topic_argument
-from minikafka.tools.cli.pipeline.launch import Launch, launch_options
+from minikafka.tools.cli.pipeline.launch import (
+    INPUT,
+    Launch,
+    launch_options,
+    storage_option,
+    usage_errors,
+)
 from minikafka.tools.cli.terminal.echo import echo
 
 
@@ -17,11 +23,12 @@ from minikafka.tools.cli.terminal.echo import echo
     "--from",
     "directory",
     required=True,
-    type=click.Path(exists=True, file_okay=False),
+    type=INPUT,
     metavar="DIR",
     callback=not_blank,
-    help="Directory of the archive.",
+    help="Directory or URI of the archive.",
 )
+@storage_option
 @click.option(
     "--to",
     metavar="TOPIC",
@@ -43,7 +50,13 @@ from minikafka.tools.cli.terminal.echo import echo
 )
 @launch_options
 def restore(
-    launch: Launch, topic: str, directory: str, to: str | None, append: bool, compression: str
+    launch: Launch,
+    topic: str,
+    directory: str,
+    storage: dict[str, str],
+    to: str | None,
+    append: bool,
+    compression: str,
 ) -> None:
     """Write an archived topic into a topic. Records, timestamps, partitions and order stay the same.
 
@@ -57,7 +70,10 @@ def restore(
         to=to or topic,
         append=append,
         compression=compression,
+        storage=storage,
     )
+    with usage_errors():
+        settings.archive()
     try:
         launch.run(
             f"restore of {topic}",

@@ -12,12 +12,14 @@ import minikafka.spark.pipelines.window.settings as window_settings
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank, topics_argument
 from minikafka.tools.cli.pipeline.launch import (
+    OUTPUT,
     Launch,
     continuous_option,
     launch_options,
     plot_option,
     seconds,
     skip_lost_option,
+    storage_option,
     usage_errors,
 )
 
@@ -50,11 +52,12 @@ from minikafka.tools.cli.pipeline.launch import (
 )
 @click.option(
     "--parquet",
-    type=click.Path(file_okay=False),
+    type=OUTPUT,
     metavar="DIR",
     callback=not_blank,
-    help="Write the windows as Parquet.",
+    help="Write the windows as Parquet to a directory or URI.",
 )
+@storage_option
 @click.option(
     "--to",
     metavar="TOPIC",
@@ -93,6 +96,7 @@ def window(
     available_now: bool,
     checkpoint: str | None,
     skip_lost: bool,
+    storage: dict[str, str],
     **rest: str | None,
 ) -> None:
     """Count records per window of time. Without --checkpoint, count all records that the topics hold now."""
@@ -107,6 +111,7 @@ def window(
             watermark_s=seconds("--watermark", "10m" if watermark is None else watermark),
             checkpoint=checkpoint,
             skip_lost=skip_lost,
+            storage=storage,
             trigger=streams.AVAILABLE_NOW if available_now else streams.CONTINUOUS,
             **rest,
         )

@@ -8,8 +8,12 @@ import pytest
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
-from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Overlap, Tile
-from minikafka.spark.parquet.staging import DirectoryBusy
+from minikafka.spark.parquet.archive_directory import (
+    ArchiveDirectory,
+    Overlap,
+    Tile,
+)
+from minikafka.spark.storage.files import DirectoryBusy
 
 TP = TopicPartition("events", 0)
 
@@ -19,33 +23,34 @@ def archive(tmp_path) -> ArchiveDirectory:
     return ArchiveDirectory(str(tmp_path / "archive"))
 
 
-def stage(archive: ArchiveDirectory, tile: Tile, text: str = "rows"):
-    staged = archive.staged_file(tile.file_name)
-    staged.write_text(text)
-    return staged
+def stage(archive: ArchiveDirectory, tile: Tile, text: str = "rows") -> str:
+    """Write a staged file, and return its name."""
+    with archive.files.stage(tile.file_name) as staged:
+        staged.file.write(text.encode())
+    return staged.name
 
 
 def test_staged_file_appears_when_it_is_committed(archive):
     with archive.locked():
         staged = stage(archive, Tile(0, 10))
         assert archive.tiles(TP) == []
-        archive.commit(staged, TP, Tile(0, 10))
+        archive.add({staged: (TP, Tile(0, 10))})
     assert archive.topics() == ["events"]
     assert archive.partitions("events") == [0]
     assert archive.tiles(TP) == [Tile(0, 10)]
-    assert archive.file(TP, Tile(0, 10)).read_text() == "rows"
+    assert archive.open(TP, Tile(0, 10)).read() == b"rows"
 
 
 def test_file_whose_offsets_overlap_a_committed_file_is_not_committed(archive):
     with archive.locked():
-        archive.commit(stage(archive, Tile(0, 10)), TP, Tile(0, 10))
+        archive.add({stage(archive, Tile(0, 10)): (TP, Tile(0, 10))})
         with pytest.raises(Overlap):
-            archive.commit(stage(archive, Tile(5, 15)), TP, Tile(5, 15))
+            archive.add({stage(archive, Tile(5, 15)): (TP, Tile(5, 15))})
     assert archive.tiles(TP) == [Tile(0, 10)]
 
 
 def test_second_driver_is_refused_while_the_first_one_writes(archive):
-    other = ArchiveDirectory(str(archive.path))
+    other = ArchiveDirectory(archive.url)
     busy = pytest.raises(DirectoryBusy, match=f"process {os.getpid()} writes the archive")
     with archive.locked(), busy, other.locked():
         pass
@@ -55,19 +60,33 @@ def test_staged_files_of_a_dead_run_are_removed(archive):
     with archive.locked():
         pass
     staged = stage(archive, Tile(0, 10))
-    with archive.locked():
-        assert not staged.exists()
+    with archive.locked(), pytest.raises(ConfigError):
+        archive.files.check_staged([staged])
 
 
-def test_commit_of_a_file_that_only_an_executor_sees_is_refused(archive, tmp_path):
+def test_commit_of_a_file_that_only_an_executor_sees_is_refused(archive):
     with archive.locked(), pytest.raises(ConfigError, match="all executors share"):
-        archive.commit(tmp_path / "elsewhere", TP, Tile(0, 1))
+        archive.add({"elsewhere": (TP, Tile(0, 1))})
 
 
-@pytest.mark.parametrize("path", ["s3://bucket/archive", "file:/tmp/archive", "hdfs:/archive"])
-def test_uri_as_archive_directory_is_refused(path):
-    with pytest.raises(ConfigError, match=r"an archive is a directory .*, not a URI"):
-        ArchiveDirectory(path)
+def test_two_files_of_one_commit_that_overlap_are_not_committed(archive):
+    with archive.locked():
+        staged = {stage(archive, tile): (TP, tile) for tile in (Tile(0, 10), Tile(5, 15))}
+        with pytest.raises(Overlap):
+            archive.add(staged)
+    assert archive.tiles(TP) == []
+
+
+def test_files_that_a_killed_run_has_decided_to_add_are_added_by_the_next_run(archive, monkeypatch):
+    with archive.locked():
+        staged = {stage(archive, tile): (TP, tile) for tile in (Tile(0, 10), Tile(10, 15))}
+        with monkeypatch.context() as patch:
+            patch.setattr(archive.files, "publish", lambda _: None)
+            archive.add(staged)
+        archive.files.remove_folder = lambda _: None
+    assert archive.tiles(TP) == []
+    with ArchiveDirectory(archive.url).locked():
+        assert archive.tiles(TP) == [Tile(0, 10), Tile(10, 15)]
 
 
 def test_archive_runs_are_listed_in_the_order_of_their_run_names(archive):

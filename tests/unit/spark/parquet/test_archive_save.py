@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.kafka.encoders import CODECS, Sample, altered, by_aiokafka
@@ -25,6 +26,10 @@ def brokers():
     running.close()
 
 
+def staged(archive: Path, result: dict) -> Path:
+    return archive / "_staging" / result["staged"]
+
+
 def test_file_holds_the_records_of_its_tile_with_leader_epochs(brokers, tmp_path):
     (partition,) = brokers.create("lines")
     for codec in CODECS.values():
@@ -39,15 +44,15 @@ def test_file_holds_the_records_of_its_tile_with_leader_epochs(brokers, tmp_path
         parse(given, Mode.STREAM), TopicPartition("lines", 0), Tile(5, 42), end, str(tmp_path)
     )
     result = save(work)
-    path = result["staged"]
-    assert (result["records"], result["bytes"]) == (37, Path(path).stat().st_size)
-    assert save(work)["staged"] != path, "two attempts of a task wrote one file"
+    path = staged(tmp_path, result)
+    assert (result["records"], result["bytes"]) == (37, path.stat().st_size)
+    assert save(work)["staged"] != path.name, "two attempts of a task wrote one file"
     table = pq.read_table(path)
     assert table.schema.equals(SCHEMA)
     assert table.column("offset").to_pylist() == list(range(5, 42))
     assert table.column("headers")[0].as_py() == [{"key": "h", "value": None}]
     assert set(table.column("leaderEpoch").to_pylist()) <= {-1, 0}
-    assert end_of(path, 42) == Position(42, 7, "id")
+    assert end_of(pa.OSFile(str(path)), 42) == Position(42, 7, "id")
 
 
 @pytest.mark.parametrize(("end", "records"), [(40, 20), (50, 20), (5, 5)])
@@ -66,7 +71,7 @@ def test_tile_covers_offsets_that_compaction_removed(brokers, tmp_path, end, rec
     tp = TopicPartition("lines", 0)
     result = save(Save(options, tp, Tile(0, end), Position(end, 0), str(tmp_path)))
     assert result["records"] == records
-    offsets = pq.read_table(result["staged"]).column("offset").to_pylist()
+    offsets = pq.read_table(staged(tmp_path, result)).column("offset").to_pylist()
     assert offsets == [*range(10), *range(20, 30)][:records]
 
 
@@ -78,8 +83,8 @@ def test_tile_without_any_record_is_a_file_without_rows(brokers, tmp_path):
     tp = TopicPartition("lines", 0)
     result = save(Save(options, tp, Tile(0, 1), Position(1, 3), str(tmp_path)))
     assert result["records"] == 0
-    assert pq.read_table(result["staged"]).num_rows == 0
-    assert end_of(result["staged"], 1) == Position(1, 3)
+    assert pq.read_table(staged(tmp_path, result)).num_rows == 0
+    assert end_of(pa.OSFile(str(staged(tmp_path, result))), 1) == Position(1, 3)
 
 
 def test_each_row_has_the_leader_epoch_of_its_batch(brokers, tmp_path):
@@ -95,5 +100,5 @@ def test_each_row_has_the_leader_epoch_of_its_batch(brokers, tmp_path):
     }
     options = parse(given, Mode.STREAM)
     work = Save(options, TopicPartition("lines", 0), Tile(5, 25), Position(30, 7), str(tmp_path))
-    table = pq.read_table(save(work)["staged"])
+    table = pq.read_table(staged(tmp_path, save(work)))
     assert table.column("leaderEpoch").to_pylist() == [3] * 5 + [4] * 10 + [7] * 5

@@ -73,11 +73,17 @@ def test_batch_forgets_its_decision_only_after_all_files_were_moved(tmp_path, st
 
 def test_archived_file_is_moved_and_its_new_name_is_synced(tmp_path, steps):
     archive = ArchiveDirectory(str(tmp_path))
-    staged = archive.staged_file("rows")
-    staged.write_text("rows")
-    archive.commit(staged, TopicPartition("t", 0), Tile(0, 5))
+    with archive.files.stage("rows") as staged:
+        staged.file.write(b"rows")
+    archive.add({staged.name: (TopicPartition("t", 0), Tile(0, 5))})
     name = "topic=t/partition=0"
     assert steps == [
+        "sync _staging/?",
+        "sync _staging",
+        "sync _commits/added.draft",
+        "move _commits/added.draft to _commits/added.json",
+        "sync _commits",
+        "sync .",
         f"move _staging/? to {name}/{Tile(0, 5).file_name}",
         f"sync {name}",
         "sync topic=t",

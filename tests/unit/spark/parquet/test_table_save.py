@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ def placed(values: list[tuple[int, str | None]]) -> pa.RecordBatch:
 
 
 def read(table: TableDirectory, name: str) -> list[int]:
-    return pq.read_table(table.path / "_staging" / name).column("n").to_pylist()
+    return pq.read_table(Path(table.url) / "_staging" / name).column("n").to_pylist()
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ def stage(
     columns: tuple[str, ...] = (),
     codec: str = "zstd",
 ) -> list[StagedFile]:
-    found = TableStage(str(table.path), columns, codec).write(iter(batches))
+    found = TableStage(table.url, columns, codec).write(iter(batches))
     return [StagedFile(**row) for batch in found for row in batch.to_pylist()]
 
 
@@ -48,7 +49,7 @@ def test_rows_of_a_task_are_one_staged_file_with_every_codec(table, codec):
     (staged,) = stage(table, rows(1, 2), rows(), rows(3), codec=codec)
     assert (staged.place, staged.rows, read(table, staged.name)) == ("", 3, [1, 2, 3])
     assert not staged.name.endswith(".parquet")
-    assert pq.read_schema(table.path / "_staging" / staged.name).field("n").nullable
+    assert pq.read_schema(Path(table.url) / "_staging" / staged.name).field("n").nullable
 
 
 def test_two_attempts_of_a_task_stage_different_files(table):
@@ -69,14 +70,14 @@ def test_rows_are_staged_by_place_across_record_batches(table):
         ("user=__HIVE_DEFAULT_PARTITION__", [4]),
         ("user=a%2Fb", [5]),
     ]
-    assert pq.read_schema(table.path / "_staging" / found[0].name).names == ["n"]
+    assert pq.read_schema(Path(table.url) / "_staging" / found[0].name).names == ["n"]
 
 
 def test_large_tasks_are_written_in_several_row_groups_of_one_file(table):
     wide = pa.RecordBatch.from_pydict({"n": pa.array([0] * 3_000_000)})
     (staged,) = stage(table, wide, wide, wide)
     assert staged.rows == 9_000_000
-    assert pq.ParquetFile(table.path / "_staging" / staged.name).num_row_groups == 2
+    assert pq.ParquetFile(Path(table.url) / "_staging" / staged.name).num_row_groups == 2
 
 
 def test_file_without_rows_has_the_columns(table):

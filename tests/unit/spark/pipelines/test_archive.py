@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.dataset as ds
@@ -10,12 +11,13 @@ from support.kafka.encoders import Sample, by_aiokafka
 from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile
-from minikafka.spark.parquet.staging import DirectoryBusy
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, file_name
 from minikafka.spark.pipelines import archive
 from minikafka.spark.pipelines.archive import ArchiveSettings
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Report, Summary
+from minikafka.spark.storage.files import DirectoryBusy
+from minikafka.spark.storage.local import LocalFiles
 
 TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 FIRST = TopicPartition("lines", 0)
@@ -48,14 +50,14 @@ def save(brokers, directory, monkeypatch):
 
     def run(**given) -> Summary:
         given = {"records_per_file": 12, **given}
-        settings = ArchiveSettings(brokers.bootstrap, ("lines",), str(directory.path), **given)
+        settings = ArchiveSettings(brokers.bootstrap, ("lines",), directory.url, **given)
         return archive.run(spark, settings, Report())
 
     return run
 
 
 def offsets(directory: ArchiveDirectory, partition: int = 0) -> list[int]:
-    table = ds.dataset(directory.path, partitioning="hive").to_table()
+    table = ds.dataset(directory.url, partitioning="hive").to_table()
     return sorted(row["offset"] for row in table.to_pylist() if row["partition"] == partition)
 
 
@@ -80,17 +82,17 @@ def test_only_committed_records_are_archived(brokers, directory, save):
 
 @pytest.mark.parametrize("at", range(4))
 def test_run_after_a_crash_fills_the_gaps(directory, save, monkeypatch, at):
-    commit = ArchiveDirectory.commit
-    committed = []
+    move = LocalFiles.move
+    moved = []
 
-    def failing(self, staged, tp, tile):
-        if len(committed) == at:
+    def failing(self, staged, final):
+        if len(moved) == at:
             raise InterruptedError
-        commit(self, staged, tp, tile)
-        committed.append(tile)
+        move(self, staged, final)
+        moved.append(final)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ArchiveDirectory, "commit", failing)
+        patch.setattr(LocalFiles, "move", failing)
         with pytest.raises(InterruptedError):
             save()
     save()
@@ -100,7 +102,7 @@ def test_run_after_a_crash_fills_the_gaps(directory, save, monkeypatch, at):
 def test_file_that_is_missing_in_the_middle_or_at_the_start_is_written_again(directory, save):
     save()
     for tile in directory.tiles(FIRST)[:2]:
-        directory.file(FIRST, tile).unlink()
+        Path(directory.url, file_name(FIRST, tile)).unlink()
     assert save().facts["records"] == 24
     assert offsets(directory) == list(range(30))
 

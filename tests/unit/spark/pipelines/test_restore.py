@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from support.spark.produce_brokers import ProduceBrokers
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.parquet.archive_directory import ArchiveDirectory
+from minikafka.spark.parquet.archive_directory import ArchiveDirectory, file_name
 from minikafka.spark.parquet.archive_load import load
 from minikafka.spark.pipelines import archive, restore
 from minikafka.spark.pipelines.archive import ArchiveSettings
@@ -66,12 +67,12 @@ def run(brokers, directory, spark, settings_of_topic):
     """Return a function that restores the archive of `old`, which is written first, to `new`."""
     archive.run(
         spark,
-        ArchiveSettings(brokers.bootstrap, ("old",), str(directory.path), records_per_file=8),
+        ArchiveSettings(brokers.bootstrap, ("old",), directory.url, records_per_file=8),
         Report(),
     )
 
     def start(**given) -> Summary:
-        settings = RestoreSettings(brokers.bootstrap, str(directory.path), "old", "new", **given)
+        settings = RestoreSettings(brokers.bootstrap, directory.url, "old", "new", **given)
         return restore.run(spark, settings, Report())
 
     return start
@@ -126,7 +127,7 @@ def test_task_that_runs_again_writes_only_the_missing_records(brokers, run, monk
 
 @pytest.mark.parametrize("position", [0, 1, -1])
 def test_archive_without_one_of_its_files_is_refused(brokers, directory, run, position):
-    directory.file(FIRST, directory.tiles(FIRST)[position]).unlink()
+    Path(directory.url, file_name(FIRST, directory.tiles(FIRST)[position])).unlink()
     with pytest.raises(PipelineError, match=r"lacks the offsets .* of old-0"):
         run()
     assert restored(brokers) == [0, 0]
@@ -183,8 +184,8 @@ def test_restore_writes_back_times_of_any_year_under_any_retention(
 ):
     brokers.create("far", 1)[0].append(by_aiokafka([Sample(time_ms, b"k", b"v")]))
     settings_of_topic["retention.ms"] = str(retention_ms)
-    archive.run(spark, ArchiveSettings(brokers.bootstrap, ("far",), str(directory.path)), Report())
-    settings = RestoreSettings(brokers.bootstrap, str(directory.path), "far", "new")
+    archive.run(spark, ArchiveSettings(brokers.bootstrap, ("far",), directory.url), Report())
+    settings = RestoreSettings(brokers.bootstrap, directory.url, "far", "new")
     found = restore.run(spark, settings, Report())
     assert found.ok
     is_old = text is not None and SystemClock().wall_ms() - retention_ms > time_ms
@@ -195,7 +196,7 @@ def test_restore_writes_back_times_of_any_year_under_any_retention(
 
 def test_other_topic_or_an_empty_directory_is_refused(brokers, directory, run, spark, tmp_path):
     for place, topic, message in (
-        (directory.path, "other", "holds old, not other"),
+        (directory.url, "other", "holds old, not other"),
         (tmp_path / "empty", "old", "empty is no archive: name a directory"),
     ):
         settings = RestoreSettings(brokers.bootstrap, str(place), topic, "new")

@@ -260,8 +260,18 @@ MISTAKES = {
         'f.toml, [sink]: mode must be "append", not "complete"'
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'hdfs://one/p'": (
-        "f.toml, [sink]: hdfs://one/p: a Parquet table is a directory that the driver and all executors share,"
-        " not a URI; mount the file system and give its path"
+        "f.toml, [sink]: hdfs://one/p: the writers of an output need a store that creates an object only if it is"
+        " absent, which is not known of hdfs://; name a path, or a URI that begins with s3://, gs:// or abfs://, or"
+        " mount the file system and name its path"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nstorage = { region = 'eu' }": (
+        "f.toml, [sink]: p: the option region of a store has no effect on a directory: remove it, or name a URI"
+    ),
+    PIPELINE
+    + SOURCE
+    + "[sink]\nkind = 'parquet'\npath = 's3://b/p'\nstorage = { regoin = 'eu' }": (
+        "f.toml, [sink]: s3://b/p cannot be used: Configuration key: 'regoin' is not valid for store 'S3': check"
+        " the URI and the option storage"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\npartition_by = ['a', '_topic']": (
         "f.toml, [sink]: partition_by: _topic would name directories that readers ignore, because they begin"

@@ -83,9 +83,12 @@ def test_dead_letter_topic_must_be_a_topic_of_its_own(topic):
         replace(SETTINGS, to="windows", dead_letter=topic).check()
 
 
-def test_directory_that_is_a_uri_is_refused_before_spark_starts():
-    with pytest.raises(ConfigError, match=r"a Parquet table is a directory .*, not a URI"):
-        replace(SETTINGS, parquet="s3a://bucket/windows").check()
+def test_uri_of_a_store_without_conditional_writes_is_refused_before_spark_starts():
+    with pytest.raises(
+        ConfigError, match=r"not known of ftp://; name a path, or a URI that begins"
+    ):
+        replace(SETTINGS, parquet="ftp://host/windows").check()
+    replace(SETTINGS, parquet="s3a://bucket/windows").check()
 
 
 def test_series_of_the_other_groups_is_drawn_last():
