@@ -25,6 +25,10 @@ USED_IF_PRESENT = {"crc32c"}
 """Packages that Spark's workers use where they find them, and do without elsewhere."""
 
 
+OF_REGISTRY = {"fastavro", "google", "jsonschema", "referencing"}
+"""Packages of the extra `registry`. The tests of values with a registry import each of them but jsonschema's."""
+
+
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python in a new process, because import-linter and a fresh import would change the state of this process."""
     command = [sys.executable, *arguments]
@@ -127,7 +131,7 @@ def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
     extra = PROJECT["optional-dependencies"]["spark"]
     of_uris = PROJECT["optional-dependencies"]["object-storage"]
 
-    needed = with_spark - USED_IF_PRESENT
+    needed = with_spark - USED_IF_PRESENT - OF_REGISTRY
     assert needed <= provided_by(*PROJECT["dependencies"], *extra, *of_uris)
     assert [text for text in extra if provided_by(text) & elsewhere] == []
 
@@ -197,6 +201,8 @@ LOCAL_IMPORTS = {
     "minikafka/client/token_endpoint.py": (1, "only logins with OAUTHBEARER need aiohttp"),
     "minikafka/simulation/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/spark/__init__.py": (6, "executors have no PySpark session and load no data source"),
+    "minikafka/spark/registry/__init__.py": (2, "options are read without PySpark"),
+    "minikafka/spark/registry/json_schema.py": (3, "only the option validate needs jsonschema"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
     "minikafka/spark/storage/locations.py": (1, "only a URI needs obstore, which may be missing"),

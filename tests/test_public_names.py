@@ -103,6 +103,8 @@ def test_public_names_are_these():
         "minikafka.spark.daemon",
         "minikafka.spark.progress.OffsetsBehindListener",
         "minikafka.spark.register",
+        "minikafka.spark.registry.decoded",
+        "minikafka.spark.registry.encoded",
         "minikafka.spark.session.session",
         "minikafka.testing.AsyncMinikafka",
         "minikafka.testing.Minikafka",

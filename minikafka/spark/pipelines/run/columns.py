@@ -13,9 +13,13 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
-from minikafka.base.errors import ConfigError
-from minikafka.spark.pipelines.run.definition import Decode, Watermark
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.spark.pipelines.run.definition import Decode, Encode, Watermark
 from minikafka.spark.pipelines.streams.dead_letters import PLACE, PLACES, first_places
+from minikafka.spark.registry import encoded
+from minikafka.spark.registry import functions as registry
+from minikafka.spark.registry.records import REASON as FAILURE
+from minikafka.spark.registry.records import VALUE
 
 MALFORMED: Final = "_malformed"
 """Name of the column with the text of a record that does not match the schema; null for valid records."""
@@ -30,28 +34,60 @@ _METADATA: Final = (*PLACE, "timestamp")
 def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
     """Return the rows of a source with decoded records.
 
-    For json and csv, the columns of the schema come first. Then come `_key`, `_topic`, `_partition`,
+    For json, csv and a schema registry, the columns of the schema come first. Then come `_key`, `_topic`, `_partition`,
     `_offset`, `_timestamp`, `_headers` if the source has headers, and `_malformed`.
     """
     if decode.format == "raw":
         return frame
     if decode.format == "string":
         return frame.withColumns({name: text(name) for name in ("key", "value")})
-    schema = _schema(decode.schema)
-    fields = [f.col("_decoded").getField(field.name).alias(field.name) for field in schema.fields]
+    parsed, reason = _marked(frame, decode)
     names = [*_METADATA, *(["headers"] if "headers" in frame.columns else [])]
     metadata = [text("key").alias("_key")]
     metadata += [f.col(name).alias(f"_{name}") for name in names]
-    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
-    malformed = f.col("_decoded").getField(MALFORMED).alias(MALFORMED)
-    return parsed.select(*fields, *metadata, malformed)
+    fields = _fields(parsed, decode)
+    taken = {"_key", MALFORMED, *(f"_{name}" for name in names)}
+    if hidden := sorted(taken.intersection(_names(parsed, decode))):
+        raise ConfigError(
+            f"schema: {hidden[0]} is the name of a column of the record: name a schema with another name for it"
+        )
+    return parsed.select(*fields, *metadata, reason.alias(MALFORMED))
+
+
+def _marked(frame: DataFrame, decode: Decode) -> tuple[DataFrame, Column]:
+    """Return the rows with the column `_decoded`, and a column that is not null if a record is malformed."""
+    if decode.reading is not None:
+        parsed = frame.withColumn(
+            "_decoded", registry.decoded_column(decode.reading, frame, "value")
+        )
+        return parsed, f.col("_decoded").getField(FAILURE)
+    parsed = frame.withColumn("_decoded", _parsed(decode, _schema(decode.schema)))
+    return parsed, f.col("_decoded").getField(MALFORMED)
+
+
+def _names(parsed: DataFrame, decode: Decode) -> list[str]:
+    """Return the names of the columns of the schema; an empty list if a registry's schema is not a record."""
+    if decode.reading is None:
+        return _schema(decode.schema).names
+    kind = parsed.schema["_decoded"].dataType
+    assert isinstance(kind, StructType), "a struct of value and reason"
+    value = kind[VALUE].dataType
+    return value.names if isinstance(value, StructType) else []
+
+
+def _fields(parsed: DataFrame, decode: Decode) -> list[Column]:
+    value = f.col("_decoded") if decode.reading is None else f.col("_decoded").getField(VALUE)
+    names = _names(parsed, decode)
+    return [value.getField(name).alias(name) for name in names] or [value.alias(VALUE)]
 
 
 def malformed(frame: DataFrame, decode: Decode) -> DataFrame:
     """Return the malformed records of a source, with the column `_reason` that says what is wrong."""
+    parsed, failure = _marked(frame, decode)
+    found = parsed.where(failure.isNotNull())
+    if decode.reading is not None:
+        return found.withColumn(REASON, failure)
     schema = _schema(decode.schema)
-    parsed = frame.withColumn("_decoded", _parsed(decode, schema))
-    found = parsed.where(f.col("_decoded").getField(MALFORMED).isNotNull())
     whole = f.lit(f"the value does not match the schema {decode.schema}")
     if decode.format != "json":
         return found.withColumn(REASON, whole)
@@ -135,18 +171,22 @@ def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> 
     return frame.withWatermark(watermark.column, watermark.delay)
 
 
-def as_json(frame: DataFrame, key: str | None) -> DataFrame:
-    """Return each row as a record whose value is a JSON object of all columns.
-
-    `key`: the column that provides the record's key as text; None for records without a key.
-    """
+def as_records(frame: DataFrame, encode: Encode) -> DataFrame:
+    """Return each row as a record whose value has all columns."""
+    key = encode.key
     if key is not None and key not in frame.columns:
         raise ConfigError(
             f"[sink] encode: there is no column {key} for the key: the columns are "
             f"{', '.join(frame.columns)}"
         )
-    value = f.to_json(f.struct(*(f.col(f"`{name}`") for name in frame.columns)))
-    columns = [value.alias("value")]
+    row = f.struct(*(f.col(f"`{name}`") for name in frame.columns))
+    columns = [(f.to_json(row) if encode.format == "json" else row).alias("value")]
     if key is not None:
         columns.append(f.col(f"`{key}`").cast("string").alias("key"))
-    return frame.select(*columns)
+    found = frame.select(*columns)
+    if encode.format == "json":
+        return found
+    try:
+        return encoded(found, encode.format, encode.options)
+    except MinikafkaError as error:
+        raise ConfigError(f"[sink] encode: {error}") from error

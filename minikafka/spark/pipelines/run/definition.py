@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from minikafka.base.errors import ConfigError
@@ -21,12 +21,14 @@ from minikafka.spark.pipelines.streams.streams import (
     Trigger,
     parse_trigger,
 )
+from minikafka.spark.registry import options as registry_options
+from minikafka.spark.registry.records import Reading
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode
 
-FORMATS: Final = ("raw", "string", "json", "csv")
+FORMATS: Final = ("raw", "string", "json", "csv", *registry_options.FORMATS)
 OUTPUT_MODES: Final = ("append", "update", "complete")
 SAVE_MODES: Final = ("append", "overwrite", "error")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -45,11 +47,35 @@ _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
 class Decode:
     """How the bytes of a record are decoded to columns. `schema`: a schema in Spark's DDL, for json and csv.
 
-    `options`: options for Spark's functions from_json and from_csv.
+    `options`: options for Spark's functions from_json and from_csv, or those of a schema registry. `reading`: the
+    schema of the registry, which a run requests at its start.
     """
 
     format: str = "raw"
     schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    reading: Reading | None = None
+
+    @property
+    def uses_registry(self) -> bool:
+        """True if the schemas of the records are in a schema registry."""
+        return self.format in registry_options.FORMATS
+
+    @property
+    def finds_malformed(self) -> bool:
+        """True if the view has the column `_malformed`."""
+        return self.uses_registry or bool(self.schema)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """How the columns of a row become a record. `key`: the column that provides the record's key as text.
+
+    `options`: those of a schema registry.
+    """
+
+    format: str
+    key: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -91,15 +117,11 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicSink:
-    """A sink that writes records to a topic. `as_json`: write a JSON object of all columns as the value.
-
-    `key`: the column that provides the record's key as text. Only with `as_json`.
-    """
+    """A sink that writes records to a topic. `encode`: write all columns as the value; None if they are a record."""
 
     options: Mapping[str, str]
     mode: str = "append"
-    as_json: bool = False
-    key: str | None = None
+    encode: Encode | None = None
 
 
 @dataclass(frozen=True)
@@ -240,14 +262,11 @@ def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple
 
 def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> SourceView:
     topics, pattern = table.texts("topic"), table.optional("pattern")
-    decode = _decode(table.table("decode"))
+    decode = _decode(table.table("decode"), topics)
     watermark = _watermark(table.table("watermark"))
     dead_letter = table.optional("dead_letter")
-    if dead_letter and not decode.schema:
-        raise table.error(
-            f'dead_letter has no effect with the format "{decode.format}", in which no record is malformed:'
-            " remove it, or decode json or csv with a schema"
-        )
+    if dead_letter:
+        decode = _for_dead_letters(table, decode)
     options = source_defaults(trigger) | table.options(source_options.DEFAULTS)
     if topics:
         options["subscribe"] = ",".join(topics)
@@ -262,6 +281,20 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
         raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
     _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
     return SourceView(name, options, decode, watermark, dead_letter)
+
+
+def _for_dead_letters(table: TomlTable, decode: Decode) -> Decode:
+    """Return how records are decoded if malformed ones go to a topic. Raises ConfigError if none are malformed."""
+    if not decode.finds_malformed:
+        raise table.error(
+            f'dead_letter has no effect with the format "{decode.format}", in which no record is malformed:'
+            " remove it, or decode json or csv with a schema"
+        )
+    if not decode.uses_registry:
+        return decode
+    if decode.options.get(registry_options.MODE, "").lower() == "failfast":
+        raise table.error('dead_letter and the mode "failfast" exclude each other: remove one')
+    return replace(decode, options={**decode.options, registry_options.MODE: "permissive"})
 
 
 def _check_dead_letters(file: str, sources: Sequence[SourceView], sink: Sink) -> None:
@@ -293,13 +326,18 @@ def _checked(table: TomlTable, check: Callable[[], object]) -> None:
         raise table.error(str(error)) from error
 
 
-def _decode(table: TomlTable | None) -> Decode:
+def _decode(table: TomlTable | None, topics: Sequence[str]) -> Decode:
     if table is None:
         return Decode()
     kind = table.choice("format", FORMATS)
     if kind in ("raw", "string"):
         table.finish()
         return Decode(kind)
+    if kind in registry_options.FORMATS:
+        given = table.options(registry_options.DECODE)
+        found = registry_options.with_topic(given, topics[0] if len(topics) == 1 else None)
+        _checked(table, lambda: registry_options.parse_decode(kind, found))
+        return Decode(kind, options=found)
     schema = table.text("schema")
     options = table.table("options")
     table.finish()
@@ -395,13 +433,19 @@ def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None
 def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
     mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
     encode = table.table("encode")
-    key = None
-    if encode is not None:
-        encode.choice("format", ("json",))
-        key = encode.optional("key")
-        encode.finish()
     options = table.options(sink_options.DEFAULTS)
     if SERVERS not in options:
         options[SERVERS] = given.servers()
     _checked(table, lambda: sink_options.parse(options))
-    return TopicSink(options, mode, encode is not None, key)
+    return TopicSink(options, mode, None if encode is None else _encode(encode, options.get(TOPIC)))
+
+
+def _encode(table: TomlTable, topic: str | None) -> Encode:
+    kind = table.choice("format", ("json", *registry_options.FORMATS))
+    key = table.optional("key")
+    if kind == "json":
+        table.finish()
+        return Encode(kind, key)
+    given = registry_options.with_topic(table.options(registry_options.ENCODE), topic)
+    _checked(table, lambda: registry_options.parse_encode(kind, given))
+    return Encode(kind, key, given)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.pipelines.run.columns import (
@@ -22,7 +23,13 @@ from minikafka.spark.pipelines.run.columns import (
     with_watermark,
     without_duplicates,
 )
-from minikafka.spark.pipelines.run.definition import ConsoleSink, Definition, SourceView, Step
+from minikafka.spark.pipelines.run.definition import (
+    ConsoleSink,
+    Decode,
+    Definition,
+    SourceView,
+    Step,
+)
 from minikafka.spark.pipelines.run.sinks import save, shaped, stream_output
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
 from minikafka.spark.pipelines.streams import dead_letters
@@ -30,6 +37,8 @@ from minikafka.spark.pipelines.streams.checkpoints import check_query
 from minikafka.spark.pipelines.streams.dead_letters import PLACES, places_table
 from minikafka.spark.pipelines.streams.streams import Trigger, run_stream
 from minikafka.spark.progress import metrics_of
+from minikafka.spark.registry.options import parse_decode
+from minikafka.spark.registry.records import reading
 from minikafka.spark.sink.options import TOPIC
 
 _OUTPUT: Final = "output"
@@ -44,9 +53,29 @@ Counts = Mapping[str, Mapping[str, Any]]
 
 def run(spark: SparkSession, definition: Definition, report: Report) -> Summary:
     """Run the pipeline until its end, and return the numbers of records read and written."""
+    definition = _with_schemas(definition)
     if definition.trigger is None:
         return _run_batch(spark, definition, report)
     return _run_stream(spark, definition, definition.trigger, report)
+
+
+def _with_schemas(definition: Definition) -> Definition:
+    """Return the definition with the schemas of all sources whose records need a schema registry."""
+    return replace(
+        definition,
+        sources=tuple(
+            replace(one, decode=_with_schema(one)) if one.decode.uses_registry else one
+            for one in definition.sources
+        ),
+    )
+
+
+def _with_schema(source: SourceView) -> Decode:
+    decode = source.decode
+    try:
+        return replace(decode, reading=reading(parse_decode(decode.format, decode.options)))
+    except MinikafkaError as error:
+        raise ConfigError(f"[source.{source.name}] decode: {error}") from error
 
 
 def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> Summary:
@@ -183,7 +212,7 @@ def _summary(
         **_dropped(definition, counts, dropped or {}),
         "rows_written": counts.get(_OUTPUT, {}).get(RECORDS, 0),
     }
-    if not any(source.decode.schema for source in definition.sources):
+    if not any(source.decode.finds_malformed for source in definition.sources):
         del found["malformed"]
     tables = _of_sources(definition, sources) + _of_steps(definition, counts) + _malformed(sources)
     return Summary(definition.name, found, tables, "rows_unaccounted" not in found)

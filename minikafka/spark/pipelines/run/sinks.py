@@ -12,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from minikafka.base.errors import ConfigError
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
-from minikafka.spark.pipelines.run.columns import as_json
+from minikafka.spark.pipelines.run.columns import as_records
 from minikafka.spark.pipelines.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.spark.pipelines.session.report import Report, Table
 from minikafka.spark.pipelines.streams.checkpoints import CheckpointFiles
@@ -28,8 +28,8 @@ _OTHER_MODES: Final = ', or set mode = "append" or "overwrite" in the file'
 
 def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
     """Return the rows with the columns that the sink writes."""
-    if isinstance(sink, TopicSink) and sink.as_json:
-        return as_json(frame, sink.key)
+    if isinstance(sink, TopicSink) and sink.encode is not None:
+        return as_records(frame, sink.encode)
     if isinstance(sink, ParquetSink):
         known = {name.lower() for name in frame.columns}
         if missing := [name for name in sink.partition_by if name.lower() not in known]:

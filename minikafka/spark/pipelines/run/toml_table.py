@@ -124,7 +124,8 @@ class TomlTable:
         for key, value in self.values.items():
             if key in self._read:
                 continue
-            if isinstance(value, Mapping) and key.lower() not in whole:
+            begins_others = any(name.startswith(f"{key.lower()}.") for name in whole)
+            if isinstance(value, Mapping) and (begins_others or key.lower() not in whole):
                 yield from flatten({key: value}).items()
             else:
                 yield key, value

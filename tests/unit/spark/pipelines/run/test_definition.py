@@ -9,6 +9,7 @@ from minikafka.spark.pipelines.run.definition import (
     ConsoleSink,
     Decode,
     Definition,
+    Encode,
     Overrides,
     ParquetSink,
     SourceView,
@@ -119,8 +120,7 @@ def test_every_key_of_a_pipeline_file_is_read():
             "kafka.compression.type": "zstd",
         },
         mode="update",
-        as_json=True,
-        key="user",
+        encode=Encode("json", "user"),
     )
     assert found.trigger == Trigger("10 seconds")
 
@@ -141,6 +141,39 @@ def test_batch_pipeline_has_neither_trigger_nor_max_offsets_per_trigger():
 def test_spark_interval_is_accepted_as_watermark_delay(delay):
     text = f'{SOURCE}watermark = {{ column = "timestamp", delay = "{delay}" }}'
     assert parsed(PIPELINE + text + SINK).sources[0].watermark == Watermark("timestamp", delay)
+
+
+REGISTRY = """decode = { format = "confluent_avro", schema.registry.url = "http://h:8081", %s }
+"""
+
+
+def test_registry_options_are_read_and_the_topic_names_the_subject():
+    sink = """
+        [sink]
+        kind = "topic"
+        topic = "out"
+        encode = { format = "confluent_avro", "schema.registry.url" = "http://h", schema = "{}", key = "user" }
+    """
+    text = PIPELINE + SOURCE + REGISTRY % "subject.name.strategy = 'TopicNameStrategy'" + sink
+    found = parsed(text)
+    assert found.sources[0].decode == Decode(
+        "confluent_avro",
+        options={
+            "schema.registry.url": "http://h:8081",
+            "subject.name.strategy": "TopicNameStrategy",
+            "topic": "clicks",
+        },
+    )
+    assert isinstance(found.sink, TopicSink)
+    options = {"schema.registry.url": "http://h", "schema": "{}", "topic": "out"}
+    assert found.sink.encode == Encode("confluent_avro", "user", options)
+
+
+def test_dead_letters_make_the_mode_of_a_registry_permissive():
+    text = PIPELINE + SOURCE + REGISTRY % 'version = "1"' + 'dead_letter = "rejected"'
+    assert parsed(text + SINK).sources[0].decode.options["mode"] == "permissive"
+    with pytest.raises(ConfigError, match='dead_letter and the mode "failfast" exclude each other'):
+        parsed(text.replace("version", 'mode = "failfast", version') + SINK)
 
 
 def test_topic_of_dead_letters_must_exist_at_the_start():
@@ -185,7 +218,17 @@ MISTAKES = {
         "f.toml, [source.clicks]: topic must be a string or a list of strings, not [1]"
     ),
     PIPELINE + SOURCE + 'decode = { format = "avro" }' + SINK: (
-        'f.toml, [source.clicks] decode: format must be "raw" or "string" or "json" or "csv", not "avro"'
+        'f.toml, [source.clicks] decode: format must be "raw" or "string" or "json" or "csv" or'
+        ' "confluent_avro" or "confluent_protobuf" or "confluent_json", not "avro"'
+    ),
+    PIPELINE + SOURCE + 'decode = { format = "confluent_avro" }' + SINK: (
+        "f.toml, [source.clicks] decode: schema.registry.url is missing: name the address of the schema registry"
+    ),
+    PIPELINE
+    + SOURCE
+    + 'decode = { format = "confluent_avro", schema.registry.uri = "http://h" }'
+    + SINK: (
+        "f.toml, [source.clicks] decode: unknown key schema.registry.uri: did you mean schema.registry.url?"
     ),
     PIPELINE + SOURCE + 'decode = { format = "json" }' + SINK: (
         "f.toml, [source.clicks] decode: schema is missing"

@@ -1,0 +1,264 @@
+"""JSON: the columns of a JSON Schema, and documents decoded to them.
+
+A property whose type is not a single one is a column of text with the JSON value. Properties that the schema does not
+name are left out. Every column may be null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.registry.client import Schema
+from minikafka.spark.registry.framing import HEADER_BYTES, Undecodable
+from minikafka.spark.registry.options import SCHEMA, VALIDATE
+from minikafka.spark.registry.shapes import Shape
+
+_DEPTH_MAX: Final = 50
+_REFERENCE: Final = "$ref"
+Read = Callable[[bytes], Any]
+
+
+def shape(schema: Schema) -> Shape:
+    """Return the columns of a schema. Raises ConfigError."""
+    documents = _documents(schema)
+    return _Shapes(documents).of(_json(schema.text, "it"), "", 0)
+
+
+def document(schema: Schema) -> Any:
+    """Return the schema as JSON. Raises ConfigError."""
+    return _json(schema.text, "it")
+
+
+def reader(columns: Shape, validate: Callable[[Any], None] | None) -> Read:
+    """Return a function that decodes a record to the columns. It raises Undecodable."""
+    convert = columns.convert
+    assert convert is not None, "all shapes of this module check their values"
+
+    def read(data: bytes) -> Any:
+        try:
+            found = json.loads(data[HEADER_BYTES:], parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            raise Undecodable("its bytes are no JSON") from None
+        if validate is not None:
+            validate(found)
+        return None if found is None else convert(found)
+
+    return read
+
+
+def validator(schema: Schema) -> Callable[[Any], None]:
+    """Return a function that raises Undecodable for a document that does not match the schema."""
+    try:
+        import jsonschema
+        import referencing
+        import referencing.jsonschema as drafts
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{VALIDATE} needs the package {error.name}: pip install jsonschema"
+        ) from None
+    documents = _documents(schema)
+    whole = _json(schema.text, "it")
+    default = drafts.DRAFT7
+    resources = [
+        (name, referencing.Resource.from_contents(one, default_specification=default))
+        for name, one in documents.items()
+    ]
+    kind = jsonschema.validators.validator_for(whole, default=jsonschema.Draft7Validator)
+    checker = kind(whole, registry=referencing.Registry().with_resources(resources))
+
+    def validate(document: Any) -> None:
+        error = jsonschema.exceptions.best_match(checker.iter_errors(document))
+        if error is not None:
+            place = f" at {error.json_path}" if error.path else ""
+            raise Undecodable(f"it does not match its schema{place}: {error.message[:120]}")
+
+    return validate
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _documents(schema: Schema) -> dict[str, Any]:
+    return {name: _json(text, f"its reference {name}") for name, text in schema.references}
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise ConfigError(f"{SCHEMA}: {what} is no JSON Schema: {text[:40]}") from None
+    if not isinstance(found, dict | bool):
+        raise ConfigError(f"{SCHEMA}: {what} is no JSON Schema: {text[:40]}")
+    return found
+
+
+class _Shapes:
+    """The shapes of the schemas of one document, and of the documents that it refers to."""
+
+    def __init__(self, documents: Mapping[str, Any]) -> None:
+        self._documents = documents
+        self._root: Any = None
+
+    def of(self, schema: Any, path: str, depth: int) -> Shape:
+        """Return the shape of a schema. `path`: its place in the document, for messages about values."""
+        if self._root is None:
+            self._root = schema
+        if depth > _DEPTH_MAX:
+            raise ConfigError(
+                f"{SCHEMA}: {path[:60]} contains itself, which no column can; name a schema without it"
+            )
+        if not isinstance(schema, Mapping):
+            return _TEXT
+        if _REFERENCE in schema:
+            return self._referred(str(schema[_REFERENCE]), path, depth)
+        if (only := _only(schema)) is not None:
+            return self.of(only, path, depth + 1)
+        kind = _type(schema)
+        if kind == "object":
+            return self._object(schema, path, depth)
+        if kind == "array":
+            return _list(self.of(schema.get("items"), f"{path}[]", depth + 1), path)
+        return _scalar(kind, path)
+
+    def _referred(self, reference: str, path: str, depth: int) -> Shape:
+        name, _, pointer = reference.partition("#")
+        before = self._root
+        document = before if not name else self._documents.get(name)
+        if document is None:
+            raise ConfigError(
+                f"{SCHEMA}: it refers to {name}, which is not among its references in the registry; register it"
+                " with the reference"
+            )
+        found: Any = document
+        for part in filter(None, pointer.split("/")):
+            key = part.replace("~1", "/").replace("~0", "~")
+            found = found.get(key) if isinstance(found, Mapping) else None
+        if found is None:
+            raise ConfigError(f"{SCHEMA}: it refers to {reference}, which is not there; correct it")
+        self._root = document
+        try:
+            return self.of(found, path, depth + 1)
+        finally:
+            self._root = before
+
+    def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> Shape:
+        properties = schema.get("properties")
+        if isinstance(properties, Mapping) and properties:
+            fields = {
+                str(name): self.of(one, f"{path}.{name}" if path else str(name), depth + 1)
+                for name, one in properties.items()
+            }
+            return _record(fields, path)
+        others = schema.get("additionalProperties")
+        if isinstance(others, Mapping):
+            return _map(self.of(others, f"{path}.*", depth + 1), path)
+        return _TEXT
+
+
+def _only(schema: Mapping[str, Any]) -> Any:
+    """Return the schema next to null in a choice of two, or the only one of a list; None if there is no such one."""
+    for word in ("oneOf", "anyOf", "allOf"):
+        choices = schema.get(word)
+        if isinstance(choices, list) and "type" not in schema:
+            others = [one for one in choices if one != {"type": "null"}]
+            return others[0] if len(others) == 1 else None
+    return None
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """Return the type of a schema next to null; "" if it is not a single one."""
+    kinds = schema.get("type", "object" if "properties" in schema else ())
+    others = [one for one in ([kinds] if isinstance(kinds, str) else kinds) if one != "null"]
+    if sorted(others) == ["integer", "number"]:
+        return "number"
+    return str(others[0]) if len(others) == 1 else ""
+
+
+def _wrong(path: str, kind: str, value: Any) -> Undecodable:
+    where = path or "the document"
+    return Undecodable(f"{where} is not of the type {kind}: {json.dumps(value)[:60]}")
+
+
+def _scalar(kind: str, path: str) -> Shape:
+    if kind == "integer":
+        return Shape(pa.int64(), lambda value: _integer(value, path))
+    if kind == "number":
+        return Shape(pa.float64(), lambda value: _number(value, path))
+    if kind == "boolean":
+        return Shape(pa.bool_(), lambda value: _exactly(bool, value, path, kind))
+    if kind == "string":
+        return Shape(pa.string(), lambda value: _exactly(str, value, path, kind))
+    return _TEXT
+
+
+_TEXT: Final = Shape(
+    pa.string(), lambda value: value if isinstance(value, str) else json.dumps(value)
+)
+
+
+def _integer(value: Any, path: str) -> int:
+    if type(value) is float and value.is_integer():
+        value = int(value)  # JSON Schema: 1.0 is an integer
+    if type(value) is not int or not -(2**63) <= value < 2**63:
+        raise _wrong(path, "integer", value)
+    return value
+
+
+def _number(value: Any, path: str) -> float:
+    if type(value) not in (int, float):
+        raise _wrong(path, "number", value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise _wrong(path, "number", value) from None
+
+
+def _exactly(kind: type, value: Any, path: str, name: str) -> Any:
+    if type(value) is not kind:
+        raise _wrong(path, name, value)
+    return value
+
+
+def _record(fields: Mapping[str, Shape], path: str) -> Shape:
+    changes = [(name, one.convert) for name, one in fields.items()]
+
+    def convert(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise _wrong(path, "object", value)
+        return {
+            name: change(value[name])
+            for name, change in changes
+            if change is not None and value.get(name) is not None
+        }
+
+    return Shape(pa.struct([pa.field(name, one.type) for name, one in fields.items()]), convert)
+
+
+def _map(item: Shape, path: str) -> Shape:
+    change = item.convert
+    assert change is not None, "all shapes of this module check their values"
+
+    def convert(value: Any) -> list[tuple[str, Any]]:
+        if type(value) is not dict:
+            raise _wrong(path, "object", value)
+        return [(name, None if one is None else change(one)) for name, one in value.items()]
+
+    return Shape(pa.map_(pa.string(), item.type), convert)
+
+
+def _list(item: Shape, path: str) -> Shape:
+    change = item.convert
+    assert change is not None, "all shapes of this module check their values"
+
+    def convert(value: Any) -> list[Any]:
+        if type(value) is not list:
+            raise _wrong(path, "array", value)
+        return [None if one is None else change(one) for one in value]
+
+    return Shape(pa.list_(item.type), convert)

@@ -1,0 +1,305 @@
+"""Columns of records decoded and encoded in a task, with the schemas of a registry.
+
+A worker process keeps the decoders of the last queries, and with them every schema that it has requested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.spark.registry.client import RegistryClient, Schema, UnknownSchema
+from minikafka.spark.registry.framing import Undecodable, encoded_indexes, header, schema_id
+from minikafka.spark.registry.options import MODE, SCHEMA, SUBJECT, TOPIC, SchemaOptions
+from minikafka.spark.registry.shapes import Shape, for_spark
+
+VALUE: Final = "value"
+REASON: Final = "reason"
+"""The fields of a decoded record: its columns, and why it cannot be decoded (null if it can)."""
+_KEPT_MAX: Final = 16
+_LIBRARIES: Final = {"confluent_avro": "fastavro", "confluent_protobuf": "google.protobuf"}
+_PACKAGES: Final = {"fastavro": "fastavro", "google.protobuf": "protobuf"}
+Read = Callable[[bytes], Any]
+
+
+class UndecodableRecord(MinikafkaError):
+    """A record that cannot be decoded has ended the query; the text names its place and the remedy."""
+
+
+class UnencodableRow(MinikafkaError):
+    """A row that its schema cannot hold has ended the query; the text says why."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The schema to whose columns records are decoded, and the options. A task gets it from the driver."""
+
+    options: SchemaOptions
+    columns: Schema
+
+
+@dataclass(frozen=True)
+class Writing:
+    """The schema with which rows are encoded, and the options. A task gets it from the driver."""
+
+    options: SchemaOptions
+    schema: Schema
+
+
+def reading(options: SchemaOptions) -> Reading:
+    """Return what tasks need to decode records. The driver calls it. Raises ConfigError, RegistryError."""
+    _check_library(options)
+    client = RegistryClient(options.address)
+    if options.schema is None:
+        columns = client.of_subject(_subject(options), options.version)
+    elif options.type == "PROTOBUF":  # the registry compiles it
+        columns = client.look_up(_subject(options), options.type, options.schema)
+    else:
+        columns = Schema(options.type, options.schema)
+    _check_type(options, columns)
+    return Reading(options, columns)
+
+
+def writing(options: SchemaOptions) -> Writing:
+    """Return what tasks need to encode rows, after the schema is in the registry. The driver calls it."""
+    _check_library(options)
+    client, subject = RegistryClient(options.address), _subject(options)
+    if options.schema is None:
+        schema = client.of_subject(subject, options.version)
+    elif options.registers:
+        schema = client.register(subject, options.type, options.schema)
+    else:
+        schema = client.look_up(subject, options.type, options.schema)
+    _check_type(options, schema)
+    return Writing(options, schema)
+
+
+def _subject(options: SchemaOptions) -> str:
+    if options.subject is None:
+        raise ConfigError(f"{SUBJECT} is missing: name a subject of the registry, or the {TOPIC}")
+    return options.subject
+
+
+def _check_type(options: SchemaOptions, schema: Schema) -> None:
+    if schema.type != options.type:
+        raise ConfigError(
+            f"{SUBJECT}: the schema of {options.subject} is {schema.type}, not {options.type}; set the format to"
+            f" confluent_{schema.type.lower()}, or name another subject"
+        )
+
+
+def _check_library(options: SchemaOptions) -> None:
+    """Raise ConfigError if this Python lacks the library of the format."""
+    name = _LIBRARIES.get(options.format)
+    try:
+        if name is not None:
+            import_module(name)
+    except ModuleNotFoundError:
+        raise ConfigError(
+            f"{options.format} needs the package {_PACKAGES[str(name)]}: pip install 'minikafka[registry]', also for"
+            " the Python of Spark's workers"
+        ) from None
+
+
+def columns_of(work: Reading) -> Shape:
+    """Return the columns to which records are decoded. Raises ConfigError."""
+    if work.options.format == "confluent_avro":
+        return Shape(*_avro().shape(work.columns))
+    if work.options.format == "confluent_json":
+        return Shape(*_json().shape(work.columns))
+    protobuf = _protobuf()
+    kind = protobuf.message_type(work.columns, work.options.message)
+    return Shape(protobuf.arrow_type(kind))
+
+
+def _avro() -> Any:
+    return import_module("minikafka.spark.registry.avro")
+
+
+def _protobuf() -> Any:
+    return import_module("minikafka.spark.registry.protobuf")
+
+
+def _json() -> Any:
+    return import_module("minikafka.spark.registry.json_schema")
+
+
+@lru_cache(_KEPT_MAX)
+def decoder_of(work: Reading) -> Decoder:
+    """Return the decoder of this process for these records."""
+    _check_library(work.options)
+    return Decoder(work, RegistryClient(work.options.address))
+
+
+class Decoder:
+    """Decodes columns of records. It requests the schema of each id once, also if requests for others fail."""
+
+    def __init__(self, work: Reading, client: RegistryClient) -> None:
+        self._work = work
+        self._client = client
+        self._shape = columns_of(work)
+        self._readers: dict[int, Read] = {}
+        self.type: Final = pa.struct(
+            [pa.field(VALUE, for_spark(self._shape.type)), pa.field(REASON, pa.string())]
+        )
+
+    def decode(self, values: pa.Array, places: Sequence[Any]) -> pa.StructArray:
+        """Return the decoded records as a struct of value and reason. A null value is null, without a reason.
+
+        `places`: columns with the topic, partition and offset of each record, or empty. Raises UndecodableRecord if
+        the mode is failfast, RegistryError.
+        """
+        found: list[Any] = []
+        reasons: dict[int, str] = {}
+        unknown: dict[int, str] = {}
+        for row, data in enumerate(values.to_pylist()):
+            try:
+                found.append(None if data is None else self._decoded(data, unknown))
+            except Undecodable as error:
+                found.append(None)
+                reasons[row] = str(error)
+        column = self._column(found, reasons)
+        if reasons and not self._work.options.is_permissive:
+            row = min(reasons)
+            where = _where(places, row)
+            raise UndecodableRecord(
+                f"{where}: {reasons[row]}; set {MODE} to permissive to read null instead"
+            )
+        texts = pa.array([reasons.get(row) for row in range(len(found))], pa.string())
+        return pa.StructArray.from_arrays([column, texts], fields=list(self.type))
+
+    def _decoded(self, data: bytes, unknown: dict[int, str]) -> Any:
+        schema = schema_id(data)
+        read = self._readers.get(schema)
+        if read is None:
+            if schema in unknown:
+                raise Undecodable(unknown[schema])
+            try:
+                read = self._readers[schema] = self._reader(schema)
+            except (UnknownSchema, ConfigError) as error:
+                unknown[schema] = str(error)
+                raise Undecodable(unknown[schema]) from None
+        value = read(data)
+        change = self._shape.convert
+        if change is None or value is None or self._work.options.format == "confluent_json":
+            return value
+        try:
+            return change(value)
+        except ArithmeticError:
+            raise Undecodable("a decimal has more digits than its schema says") from None
+
+    def _reader(self, number: int) -> Read:
+        options, columns = self._work.options, self._work.columns
+        schema = columns if number == columns.id else self._client.of_id(number)
+        if schema.type != options.type:
+            raise UnknownSchema(
+                f"its schema with the id {number} is {schema.type}, not {options.type}"
+            )
+        if options.format == "confluent_avro":
+            return _named(number, _avro().reader(schema, columns))
+        if options.format == "confluent_protobuf":
+            protobuf = _protobuf()
+            kind = protobuf.message_type(columns, options.message)
+            return _named(number, protobuf.reader(schema, kind))
+        json_schema = _json()
+        validate = json_schema.validator(schema) if options.is_validated else None
+        return _named(number, json_schema.reader(self._shape, validate))
+
+    def _column(self, found: list[Any], reasons: dict[int, str]) -> pa.Array:
+        """Return the decoded values as a column. A value that its type cannot hold gets a reason."""
+        kind = for_spark(self._shape.type)
+        try:
+            return pa.array(found, self._shape.type).cast(kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            pass
+        for row, value in enumerate(found):
+            try:
+                pa.array([value], self._shape.type).cast(kind)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+                found[row] = None
+                reasons[row] = f"a value does not fit into its column: {_line(error)}"
+        return pa.array(found, self._shape.type).cast(kind)
+
+
+def _named(number: int, read: Read) -> Read:
+    """Return the function with the id of the schema in its errors."""
+
+    def named(data: bytes) -> Any:
+        try:
+            return read(data)
+        except Undecodable as error:
+            raise Undecodable(f"{error} (schema id {number})") from None
+
+    return named
+
+
+def _where(places: Sequence[Any], row: int) -> str:
+    if not places:
+        return "a record cannot be decoded"
+    topic, partition, offset = (column[row].as_py() for column in places)
+    return f"topic {topic}, partition {partition}, offset {offset} cannot be decoded"
+
+
+@lru_cache(_KEPT_MAX)
+def encoder_of(work: Writing) -> Callable[[pa.Array], pa.Array]:
+    """Return the function of this process that encodes a column of rows."""
+    _check_library(work.options)
+    head = header(int(work.schema.id or 0))
+    if work.options.format == "confluent_avro":
+        write = _avro().writer(work.schema)
+    else:
+        protobuf = _protobuf()
+        kind = protobuf.message_type(work.schema, work.options.message)
+        head += encoded_indexes(protobuf.indexes_of(kind))
+        write = protobuf.writer(kind)
+
+    def encode(rows: pa.Array) -> pa.Array:
+        change = _with_dicts(rows.type) if work.options.format == "confluent_avro" else None
+        found = []
+        for row in rows.to_pylist():
+            try:
+                value = row if change is None or row is None else change(row)
+                found.append(None if value is None else head + write(value))
+            except Exception as error:  # noqa: BLE001  libraries raise many types for values
+                raise UnencodableRow(
+                    f"{SCHEMA}: a row does not fit the schema of {work.options.subject}: {_line(error)}; correct the"
+                    " row in the query, or register a schema that allows it"
+                ) from None
+        return pa.array(found, pa.binary())
+
+    return encode
+
+
+def _with_dicts(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return a function that turns the pairs of maps into dicts; None if the type has no map."""
+    if pa.types.is_map(kind):
+        change = _with_dicts(kind.item_type)
+        if change is None:
+            return dict
+        of_value = change
+        return lambda pairs: {name: None if one is None else of_value(one) for name, one in pairs}
+    if pa.types.is_list(kind):
+        change = _with_dicts(kind.value_type)
+        if change is None:
+            return None
+        of_item = change
+        return lambda items: [None if one is None else of_item(one) for one in items]
+    if not pa.types.is_struct(kind):
+        return None
+    changes = {one.name: found for one in kind if (found := _with_dicts(one.type)) is not None}
+    if not changes:
+        return None
+    return lambda row: {
+        name: one if one is None or name not in changes else changes[name](one)
+        for name, one in row.items()
+    }
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:150] or type(error).__name__

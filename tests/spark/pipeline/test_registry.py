@@ -1,0 +1,166 @@
+"""Records with a schema registry: pipelines and programs on a real cluster, with a registry on a port."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("fastavro")
+pytest.importorskip("google.protobuf")
+
+from pyspark.sql import functions as f
+from support.spark.schema_registry import StandInRegistry, running_registry
+
+from minikafka.client import NewTopic
+from minikafka.kafka.records.batch import Record
+from minikafka.spark.pipelines.run.definition import Overrides, parse
+from minikafka.spark.pipelines.run.pipeline import run
+from minikafka.spark.pipelines.session.failures import explain
+from minikafka.spark.pipelines.session.report import Report, Silent, Summary
+from minikafka.spark.registry import client as registry_client
+from minikafka.spark.registry import decoded, encoded
+from minikafka.spark.registry.framing import header
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "item", "type": ["null", "string"], "default": None},
+    ],
+}
+NARROW = {**ORDER, "fields": [{"name": "id", "type": "int"}, ORDER["fields"][1]]}
+BOLT = header(1) + b"\x02\x02\x08bolt"
+"""The order 1 of a bolt, as it is written with the schema 1."""
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInRegistry]:
+    monkeypatch.setattr(registry_client, "RETRY_SECONDS", 0.0)
+    with running_registry() as running:
+        yield running
+
+
+@pytest.fixture
+def pipeline(spark, cluster, registry, tmp_path):
+    """Return a function that runs a pipeline from one topic to another, or to Parquet."""
+
+    def start(source: str, sink: str, decode: str = "", checkpoint: str = "checkpoint") -> Summary:
+        text = f"""
+            [pipeline]
+            name = "orders"
+            checkpoint = "{tmp_path}/{checkpoint}"
+            [source.orders]
+            topic = "{source}"
+            decode = {{ format = "confluent_avro", "schema.registry.url" = "{registry.url}" {decode} }}
+            {sink}
+        """
+        definition = parse(text, "f.toml", Overrides(lambda: cluster.bootstrap))
+        try:
+            return run(spark, definition, Report(Silent()))
+        except Exception as error:
+            raise explain(error) from error
+
+    return start
+
+
+async def test_pipeline_decodes_and_encodes_and_continues_after_a_schema_that_narrows(
+    client, contents, pipeline, registry, spark, tmp_path
+):
+    await client.create_topics(NewTopic("reg-orders", 1, 3), NewTopic("reg-copies", 1, 3))
+    registry.add("reg-orders-value", ORDER)
+    records = [
+        Record(value=BOLT),
+        Record(value=None),
+        Record(key=b"k", value=header(1) + b"\x04\x00"),
+    ]
+    await client.produce("reg-orders", records, partition=0)
+    schema = json.dumps(ORDER)
+    sink = f"""
+        [[step]]
+        name = "known"
+        sql = "select id, upper(item) item from orders where id is not null"
+        [sink]
+        kind = "topic"
+        topic = "reg-copies"
+        [sink.encode]
+        format = "confluent_avro"
+        "schema.registry.url" = "{registry.url}"
+        schema = '{schema}'
+        key = "id"
+    """
+    summary = pipeline("reg-orders", sink)
+    assert (summary.facts["records_read"], summary.facts["rows_written"]) == (3, 2)
+    found = [(one.key, one.value) for one in await contents("reg-copies")]
+    assert found == [(b"1", header(1) + b"\x02\x02\x08BOLT"), (b"2", header(1) + b"\x04\x00")]
+
+    wide = header(1) + b"\x80\x80\x80\x80\x80\x40\x00"
+    await client.produce("reg-orders", [Record(value=BOLT), Record(value=wide)], partition=0)
+    registry.force("reg-orders-value", NARROW)
+    with pytest.raises(
+        Exception, match="topic reg-orders, partition 0, offset 3 cannot be decoded"
+    ) as caught:
+        pipeline("reg-orders", sink)
+    assert "Schema mismatch: long is not int" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(await contents("reg-copies")) == 2, "nothing of the micro-batch is visible"
+    assert pipeline("reg-orders", sink, ', version = "1"').facts["rows_written"] == 2
+    assert len(await contents("reg-copies")) == 4
+
+
+async def test_malformed_records_go_to_dead_letters_or_end_the_query(
+    client, contents, pipeline, registry, spark, tmp_path
+):
+    names = ("reg-mixed", "reg-dead", "reg-good")
+    await client.create_topics(*(NewTopic(name, 1, 3) for name in names))
+    registry.add("reg-mixed-value", ORDER)
+    records = [Record(value=BOLT), Record(value=b"{}"), Record(value=header(9) + b"\x02\x00")]
+    await client.produce("reg-mixed", records, partition=0)
+    sink = f"""
+        [sink]
+        kind = "parquet"
+        path = "{tmp_path}/orders"
+    """
+    with pytest.raises(Exception, match=r"offset 1 cannot be decoded: .* set mode to permissive"):
+        pipeline("reg-mixed", sink)
+    assert not list((tmp_path / "orders").glob("*.parquet"))
+    registry.logins = {"Basic " + base64.b64encode(b"ann:new").decode()}
+    old = ', "basic.auth.user.info" = "ann:old"'
+    with pytest.raises(
+        Exception, match=r"decode: .*check basic.auth.user.info: it may be wrong"
+    ) as caught:
+        pipeline("reg-mixed", sink, old)
+    assert "ann:old" not in str(caught.value)
+    letters = 'dead_letter = "reg-dead"\n' + sink
+    summary = pipeline("reg-mixed", letters, old.replace("old", "new"))
+    assert (summary.facts["malformed"], summary.facts["dead_letters"]) == (2, 2)
+    rows = spark.read.parquet(f"{tmp_path}/orders").orderBy("_offset").collect()
+    assert [(row["id"], row["_malformed"] is None) for row in rows] == [(1, True)]
+    dead = await contents("reg-dead")
+    assert [one.value for one in dead] == [b"{}", header(9) + b"\x02\x00"]
+    reasons = [dict(one.headers)["minikafka.errors.exception.message"] for one in dead]
+    assert b"without a schema registry" in reasons[0]
+    assert b"no schema with the id 9" in reasons[1]
+
+
+def test_program_encodes_and_decodes_each_format(spark, registry):
+    rows = spark.range(3).select(
+        f.struct("id", f.concat(f.lit("i"), "id").alias("item")).alias("value")
+    )
+    document = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "item": {"type": "string"}},
+    }
+    for kind, schema in (("confluent_avro", ORDER), ("confluent_json", document)):
+        options = {"schema.registry.url": registry.url, "topic": kind}
+        written = encoded(rows, kind, options | {"schema": json.dumps(schema)})
+        found = decoded(written, kind, options).select("value.*").orderBy("id").collect()
+        assert [tuple(row) for row in found] == [(0, "i0"), (1, "i1"), (2, "i2")]
+    bad = spark.createDataFrame([(b"x",), (None,)], "value binary")
+    options = {"schema.registry.url": registry.url, "topic": "confluent_avro", "mode": "permissive"}
+    found = decoded(bad, "confluent_avro", options).collect()
+    assert [row["value"] for row in found] == [None, None]
+    assert [row["_malformed"] is None for row in found] == [False, True]
