@@ -26,14 +26,13 @@ class Undecodable(MinikafkaError):
 
 def schema_id(data: bytes) -> int:
     """Return the id of the schema with which a record was written. Raises Undecodable."""
-    if len(data) < HEADER_BYTES:
-        raise Undecodable(f"its {len(data)} bytes are too few for the id of a schema")
-    magic, found = _HEADER.unpack_from(data)
-    if magic != MAGIC:
+    if data and data[0] != MAGIC:
         raise Undecodable(
             f"its first byte is {data[0]}, not 0: it was written without a schema registry"
         )
-    return int(found)
+    if len(data) < HEADER_BYTES:
+        raise Undecodable(f"its {len(data)} bytes are too few for the id of a schema")
+    return int(_HEADER.unpack_from(data)[1])
 
 
 def header(schema: int) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -31,6 +31,8 @@ from minikafka.spark.workers import Shipped, one_line_errors
 
 MALFORMED: Final = "_malformed"
 """Name of the column that says why a record cannot be decoded; null if it can."""
+_udf: Final[Any] = arrow_udf
+"""PySpark's type of this function requires an argument that it deprecates."""
 _PLACE: Final = ("topic", "partition", "offset")
 
 
@@ -85,7 +87,7 @@ def decoded_column(work: Reading, frame: DataFrame, column: str) -> Column:
         return task(*columns)
 
     # Spark would call a deterministic function again for each filter on its result.
-    call = arrow_udf(run, from_arrow_type(kind)).asNondeterministic()
+    call = _udf(run, from_arrow_type(kind)).asNondeterministic()
     found: Column = call(f.col(column), *place)
     return found
 
@@ -102,7 +104,7 @@ def encoded_column(work: Writing, frame: DataFrame, column: str) -> Column:
     def run(rows: pa.Array) -> pa.Array:
         return task(rows)
 
-    found: Column = arrow_udf(run, "binary")(f.col(column))
+    found: Column = _udf(run, "binary")(f.col(column))
     return found
 
 
