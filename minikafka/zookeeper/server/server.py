@@ -92,7 +92,7 @@ class ZooKeeperServer:
         self._shared: ServerParts
         self._listeners: list[Listener] = []
         self._timer: Timer | None = None
-        self._containers_due = 0
+        self._tick_due = self._containers_due = 0
         self._is_snapshotting = False
         self._has_ended = False
 
@@ -186,7 +186,15 @@ class ZooKeeperServer:
     # ---- time
 
     def _set_timer(self) -> None:
+        self._tick_due = self._clock.now() + self._settings.tick_ms // 2
         self._timer = self._clock.call_later(self._settings.tick_ms / 2, self._on_tick)
+
+    def _give_back_lost_time(self, now: int) -> None:
+        """Postpone all expiries if this tick is late, because the process was stopped or got no processor."""
+        late = now - self._tick_due
+        if late > self._settings.tick_ms // 2:
+            logger.warning("this server did not run for %d ms: all sessions last longer", late)
+            self.state.sessions.postpone(late, now)
 
     def _on_tick(self) -> None:
         """End expired sessions, remove empty containers when it is time, and cut off idle connections."""
@@ -195,6 +203,7 @@ class ZooKeeperServer:
         now, time_ms = self._clock.now(), self._clock.wall_ms()
         self._commit.begin_turn()
         try:
+            self._give_back_lost_time(now)
             for session in self.state.expire(now, time_ms):
                 logger.info("session 0x%x has expired after %d ms", session.id, session.timeout_ms)
                 self._counters.sessions_expired += 1

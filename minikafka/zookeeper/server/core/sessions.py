@@ -56,7 +56,23 @@ class Sessions:
         """Move the expiry of a session to a full timeout from now."""
         # In the bucket of an end, a session that is over would be closed a second time.
         assert self.open.get(session.id) is session, session.id
-        expires = ((now + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
+        self._move(session, self._full_timeout(session, now))
+
+    def postpone(self, ms: int, now: int) -> None:
+        """Move the expiry of all sessions by at least `ms`, but not beyond a full timeout from now.
+
+        The server did not run for this time, so it has read no sign of life.
+        """
+        ticks = -(-ms // self.tick_ms) * self.tick_ms
+        for session in self.open.values():
+            if session.expires:
+                full = self._full_timeout(session, now)
+                self._move(session, min(full, session.expires + ticks))
+
+    def _full_timeout(self, session: Session, now: int) -> int:
+        return ((now + session.timeout_ms) // self.tick_ms + 1) * self.tick_ms
+
+    def _move(self, session: Session, expires: int) -> None:
         if expires != session.expires:
             self._leave_bucket(session)
             session.expires = expires

@@ -34,11 +34,21 @@ class DirectExecutor:
         return function()
 
 
+class StoppingClock(LoopClock):
+    """The clock of a server whose process can be stopped."""
+
+    stopped_ms = 0
+
+    def now(self) -> int:
+        return super().now() + self.stopped_ms
+
+
 class Scene:
     """A server whose files are in memory. `forks`: the outcome of each attempt to fork, True if there is no other."""
 
     def __init__(self) -> None:
         self.storage = MemoryStorage()
+        self.clock = StoppingClock()
         self.transport = MemoryTransport()
         self.forks: list[bool | Exception] = []
         self.attempts = 0
@@ -68,7 +78,7 @@ class Scene:
     async def start(self, **settings: int) -> None:
         self.server = ZooKeeperServer(
             Store(self.storage, DIRECTORY),
-            LoopClock(),
+            self.clock,
             SeededRng(1),
             self.transport,
             self.tasks,
@@ -168,6 +178,23 @@ def test_session_that_returns_after_a_restart_lives_on_and_expires_later():
         assert scene.server.state.sessions.open
         await again.end()
         assert scene.server.state.sessions.open == {}
+
+    played(scenario)
+
+
+@pytest.mark.parametrize("stops", [1, 2])
+def test_session_does_not_expire_while_the_server_itself_is_stopped(stops):
+    async def scenario(scene: Scene) -> None:
+        client = await scene.client()
+        await client.call(CREATE, wire.create("/broker", b"", 1))
+        for _ in range(stops):
+            scene.clock.stopped_ms += 10 * TIMEOUT_MS
+            await asyncio.sleep(TIMEOUT_MS / 1000 - 1.5)  # less than its timeout
+            assert "/broker" in scene.server.state.tree.nodes
+            assert (await client.call(codes.PING, xid=wire.PING_XID)).error == 0
+        await asyncio.sleep(TIMEOUT_MS / 1000 + 3 * TICK_MS / 1000)
+        assert scene.server.state.sessions.open == {}
+        assert "/broker" not in scene.server.state.tree.nodes
 
     played(scenario)
 
