@@ -17,11 +17,11 @@ OF_MINIKAFKA = frozenset(
         "DeletedBytesPerSec",
         "DeletedSegmentsPerSec",
         "FalseSuspicionsPerSec",
-        "LimitedConnectionsPerSec",
+        "LimitedConnections",
         "MaxClockOffsetMs",
         "OpeningPartitionCount",
-        "RefusedConnectionsPerSec",
-        "ReplacedConnectionsPerSec",
+        "RefusedConnections",
+        "ReplacedConnections",
         "SuspicionsPerSec",
         "WaitingProduces",
     }
@@ -63,8 +63,9 @@ The file also has these rates and sums, which are computed in advance: {records}
 ## Names
 
 The names are those that Prometheus' JMX exporter gives Kafka's beans by its usual rules, so dashboards that others have
-made for Kafka find them. Counters of topics have a value for each topic, and one for all, without the label `topic`. A
-bean of the first table exists in Apache Kafka 3.9 too, if only as an attribute of a bean without a name.
+made for Kafka find them. Counters of topics have a value for each topic, and one for all, without the label `topic`. Each
+bean of the first table was found in a running broker of Apache Kafka 3.9.1 with ZooKeeper, if only as an attribute of a
+bean without a name; `byte-rate` of replication was found in its sources.
 
 {kafka}
 

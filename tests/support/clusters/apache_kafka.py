@@ -39,6 +39,7 @@ class ApacheKafka(NamedTuple):
 
     bootstrap: str
     log_dir: Path
+    pid: int
 
 
 @asynccontextmanager
@@ -64,7 +65,7 @@ async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheK
             )
         try:
             await _wait_until_registered(f"{HOST}:{own}", process)
-            yield ApacheKafka(f"{HOST}:{own}", directory / "logs")
+            yield ApacheKafka(f"{HOST}:{own}", directory / "logs", process.pid)
         finally:
             if process.returncode is None:
                 process.kill()
