@@ -3,8 +3,10 @@
     scripts/check-wheel [--platforms]
 
 `python -m build` and `twine check` must succeed, `pipx run` and `uvx` must start a cluster that keeps a record, and the
-steps of the generated Dockerfile must succeed in a new environment. With --platforms, no wheel is built: a table shows
-which pinned dependencies have a wheel for each platform and version of Python.
+steps of the generated Dockerfile must succeed in a new environment. The files for GitHub Actions and GitLab in
+docs/testing.md must fit the schemas of these services, and their commands must succeed in a new environment and a
+project with the page's first tests. With --platforms, no wheel is built: a table shows which pinned dependencies have
+a wheel for each platform and version of Python.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import venv
 from pathlib import Path
 
 import endings
+from ci_files import GITHUB, GITLAB, ci_files, commands, tutorial_files
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
@@ -28,6 +31,8 @@ PLATFORMS = {
     "musl, x86_64": ("musllinux_1_2_x86_64", "musllinux_1_1_x86_64"),
     "musl, aarch64": ("musllinux_1_2_aarch64", "musllinux_1_1_aarch64"),
 }
+SCHEMAS = {GITHUB: "vendor.github-workflows", GITLAB: "vendor.gitlab-ci"}
+"""The schema of each file for continuous integration, by the names of check-jsonschema."""
 
 
 def main() -> bool:
@@ -45,6 +50,8 @@ def main() -> bool:
         start_cluster(directory, str(tools / "pipx"), "run", "--spec", str(wheel), "minikafka")
         start_cluster(directory, str(tools / "uvx"), "--from", str(wheel), "minikafka")
         follow_dockerfile(directory, wheel)
+        for path in SCHEMAS:
+            follow_ci_file(directory, wheel, path)
     print("the wheel can be published")
     return True
 
@@ -62,7 +69,8 @@ def run(*command: str, cwd: Path = ROOT, records: str = "") -> str:
 def new_environment(directory: Path, *packages: str) -> Path:
     """Make a virtual environment with these packages; return the directory of its programs."""
     venv.create(directory, with_pip=True)
-    run(str(directory / "bin/pip"), "install", "--quiet", *packages)
+    if packages:
+        run(str(directory / "bin/pip"), "install", "--quiet", *packages)
     return directory / "bin"
 
 
@@ -88,6 +96,23 @@ def follow_dockerfile(directory: Path, wheel: Path) -> None:
         run(str(environment / words[0]), *words[1:at], *words[at + 2 :])
     [entry] = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
     start_cluster(directory, *(str(environment / word) for word in json.loads(entry)))
+
+
+def follow_ci_file(directory: Path, wheel: Path, path: str) -> None:
+    """Check a file of docs/testing.md against the schema of its service, and run its commands as the service does."""
+    project = directory / path.replace("/", "-")
+    project.mkdir()
+    for name, text in (tutorial_files() | {"ci.yml": ci_files()[path]}).items():
+        if name in ("orders.py", "test_orders.py", "ci.yml"):
+            (project / name).write_text(text)
+    needed = (str(wheel), "confluent-kafka", "pytest", "pytest-xdist")
+    (project / "requirements.txt").write_text("\n".join(needed) + "\n")
+    schemas = new_environment(project / "schemas", "check-jsonschema")
+    check = ("--builtin-schema", SCHEMAS[path], str(project / "ci.yml"))
+    run(str(schemas / "check-jsonschema"), *check)
+    programs = new_environment(project / "environment")
+    for command in commands(path):
+        run("env", f"PATH={programs}:{os.environ['PATH']}", "sh", "-ec", command, cwd=project)
 
 
 def show_platforms(directory: Path) -> None:

@@ -47,7 +47,8 @@ $ minikafka generate grafana --all dashboards
 
 `minikafka generate grafana NAME` prints one as JSON: import it in Grafana, and choose the data source. `--all DIR`
 writes all of them, for Grafana's provisioning. A cluster without a controller has no values for the dashboard
-`controller`.
+`controller`. `scripts/check-dashboards` compares them with the types of Grafana's schema (@grafana/schema 13.2.3). They
+were not shown by a running Grafana.
 
 {dashboards}
 
@@ -63,9 +64,9 @@ The file also has these rates and sums, which are computed in advance: {records}
 ## Names
 
 The names are those that Prometheus' JMX exporter gives Kafka's beans by its usual rules, so dashboards that others have
-made for Kafka find them. Counters of topics have a value for each topic, and one for all, without the label `topic`. Each
-bean of the first table was found in a running broker of Apache Kafka 3.9.1 with ZooKeeper, if only as an attribute of a
-bean without a name; `byte-rate` of replication was found in its sources.
+made for Kafka find them. Counters of topics have a value for each topic, and one for all, without the label `topic`.
+Each bean of the first table was found in a running broker of Apache Kafka 3.9.1 with ZooKeeper, if only as an attribute
+of a bean without a name; `byte-rate` of replication was found in its sources.
 
 {kafka}
 

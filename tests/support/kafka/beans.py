@@ -14,5 +14,5 @@ ON_DEMAND: Final = frozenset(
 
 
 def recorded() -> set[str]:
-    """Return the names, `domain:type=TYPE,name=NAME`, where an attribute of a bean without a name counts as its name."""
+    """Return the names, `domain:type=TYPE,name=NAME`. An attribute of a bean without a name counts as its name."""
     return set(FILE.read_text().splitlines())

@@ -89,7 +89,6 @@ def _variable(name: str, values: tuple[str, str]) -> dict[str, Any]:
         "label": name,
         "type": "query",
         "datasource": _SOURCE,
-        "definition": query,
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "sort": 1,
