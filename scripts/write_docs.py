@@ -222,6 +222,17 @@ Reads and writes have these options, and all other keys of `--command-config` wi
 ([how they work](spark.md#encryption-and-login)).
 
 {security}
+
+## Options of Spark's own connector
+
+What a program for `format("kafka")` may set, and what `format("minikafka")` does with it: *yes* (the option has its
+effect), *no effect* (one warning says what happens instead), or *refused* (an error says what to do).
+
+{connector}
+
+These settings of a Spark session are read by the connector only:
+
+{settings}
 """
 
 CHECKS = """\
@@ -472,10 +483,31 @@ def spark_options() -> str:
         (f"`{name}`", f"`{default}`" if (default := default_of(name)) else "", meaning)
         for name, meaning in security_options.MEANINGS.items()
     ]
-    protected = _table(("option", "default", "meaning"), security)
+    connector, settings = _connector_options()
     return SPARK_OPTIONS.format(
-        generated=GENERATED, reads=tables[0], writes=tables[1], security=protected
+        generated=GENERATED,
+        reads=tables[0],
+        writes=tables[1],
+        security=_table(("option", "default", "meaning"), security),
+        connector=connector,
+        settings=settings,
     )
+
+
+def _connector_options() -> tuple[str, str]:
+    """Return the tables of the options of Spark's own Kafka connector, and of its settings of a session."""
+    _import_tests()
+    from support.spark import connector_options as known
+
+    rows = [(f"`{name}`", known.of_reads(name), known.of_writes(name)) for name in known.names()]
+    settings = [(f"`{name}`", text) for name, text in known.SPARK.items()]
+    return _table(("option", "read", "write"), rows), _table(("setting", "here"), settings)
+
+
+def _import_tests() -> None:
+    """Make the modules of the tests importable."""
+    if TESTS not in sys.path:
+        sys.path.insert(0, TESTS)
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -486,8 +518,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def clients() -> str:
     """Return the text of clients.md, the page about client libraries."""
-    if TESTS not in sys.path:
-        sys.path.insert(0, TESTS)
+    _import_tests()
     from support.clients import client_outcomes
     from support.clients.client_drivers import CLIENTS as LIBRARIES
 

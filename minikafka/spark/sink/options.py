@@ -88,6 +88,7 @@ _REFUSED: Final = {
     "kafka.value.serializer": "values are binary or string columns",
     "kafka.partitioner.class": "a column named partition sets the partition of each row; remove the option",
     "kafka.interceptor.classes": "there is no Java producer; remove it",
+    "kafka.bootstrap.controllers": f"name brokers in {SERVERS}",
 }
 _ID_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,150}")
 _OF_SOURCE: Final = "it is an option of the source"

@@ -110,6 +110,7 @@ _REFUSED: Final = {
     "kafka.key.deserializer": "keys are binary; decode them in the query",
     "kafka.value.deserializer": "values are binary; decode them in the query",
     "kafka.interceptor.classes": "there is no Java consumer; remove it",
+    "kafka.bootstrap.controllers": f"name brokers in {SERVERS}",
 }
 """The options that a read refuses, each with advice. Spark's Kafka connector refuses these options too."""
 _FETCH_BYTES: Final = 4 << 20
