@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import resource
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -88,3 +89,9 @@ def records(topic: str) -> Iterator[tuple[bytes, bytes]]:
     for number in itertools.count(1):
         value: dict[str, Any] = {"id": number, "kind": topic, "price": number % 97, "paid": True}
         yield b"customer-%d" % (number % 500), json.dumps(value).encode()
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of a process that are in memory."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()

@@ -11,17 +11,24 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import endings
 from confluent_kafka import Consumer
-from console_browser import BROKERS, CONFIG, PARTITIONS, TOPICS, chromium, console, load
+from console_browser import (
+    BROKERS,
+    CONFIG,
+    PARTITIONS,
+    TOPICS,
+    chromium,
+    console,
+    load,
+    resident,
+)
 from load import create_topic
 from playwright.async_api import CDPSession, Page
 from threads import in_thread
@@ -127,12 +134,6 @@ async def measure(session: CDPSession, pid: int) -> Measurement:
     heap = await session.send("Runtime.getHeapUsage")
     counters = await session.send("Memory.getDOMCounters")
     return Measurement(int(heap["usedSize"]), int(counters["nodes"]), resident(pid))
-
-
-def resident(pid: int) -> int:
-    """Return the bytes of a process that are in memory."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 def verdict(measured: Sequence[Measurement], complaints: Sequence[str]) -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.clusters.console_server import console_of, events, get
 from support.clusters.running_cluster import create_topic
 from support.commands.commands import call
+from support.commands.console_server import console_of, events, get
 
 from minikafka.client import Client
 from minikafka.kafka.records.batch import Record

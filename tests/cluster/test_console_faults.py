@@ -14,9 +14,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.clusters.console_server import console_of, get, post
 from support.clusters.running_cluster import eventually
 from support.commands.commands import call
+from support.commands.console_server import console_of, get, post
 
 from minikafka.client import Client, NewTopic, Record
 from minikafka.tools.cluster import LocalCluster

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from support.clusters.running_cluster import BROKERS
-from support.commands.commands import run, started, text_in
+from support.commands.commands import Command, run, started, text_in
 
 from minikafka.tools.cluster import LocalCluster
 
@@ -51,31 +51,33 @@ def data(shared_cluster: LocalCluster) -> Iterator[Path]:
     create = ("topics", "create", TOPIC, "--partitions", "3", "--replication-factor", "3")
     assert run(*create, "--data", str(here), cwd=here).code == 0
     yield here
+    run("start", "zookeeper", "--data", str(here), cwd=here)
     for broker in map(str, BROKERS):
         run("resume", broker, "--data", str(here), cwd=here)
         run("start", broker, "--data", str(here), cwd=here)
 
 
 @contextmanager
-def console(data: Path, option: str) -> Iterator[str]:
-    """Run a console, and yield its URL. `option`: how it gets the directory of the cluster."""
-    with started(("console", option, str(data), "--port", "0"), data, "") as command:
+def console(data: Path, *options: str) -> Iterator[tuple[str, Command]]:
+    """Run a console, and yield its URL and its command. `options`: how it gets its cluster."""
+    with started(("console", *options, "--port", "0"), data, "") as command:
         deadline = time.monotonic() + WAIT_MS / 1000
         while not (found := re.search(r"http://\S+", text_in(command.out))):
             assert time.monotonic() < deadline, text_in(command.err)
             time.sleep(0.05)
-        yield found[0]
+        yield found[0], command
 
 
 @pytest.fixture(scope="module")
 def url(data: Path) -> Iterator[str]:
     """The URL of a console of the cluster."""
-    with console(data, "--data") as address:
+    with console(data, "--data", str(data)) as (address, _):
         yield address
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    expect.set_options(timeout=WAIT_MS)
     with sync_api.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium
@@ -86,7 +88,6 @@ def browser() -> Iterator[Any]:
 def shared_page(browser: Any, url: str, messages: list[str]) -> Any:
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.set_default_timeout(WAIT_MS)
-    expect.set_options(timeout=WAIT_MS)
     page.on(
         "console", lambda message: messages.append(message.text) if is_complaint(message) else None
     )
@@ -328,6 +329,79 @@ def test_page_works_and_says_so_when_zookeeper_is_paused(page: Any) -> None:
     expect(card).to_have_class("card running")
 
 
+def test_page_works_and_says_so_when_zookeeper_is_dead(page: Any) -> None:
+    card = page.locator('[data-broker="zookeeper"]')
+    press(page, "ZooKeeper", "Kill")
+    confirm(page, "minikafka kill zookeeper")
+    expect(card).to_have_class("card down")
+    expect(page.locator("#banner")).to_contain_text("ZooKeeper is down")
+    expect(row_of(page, 0).locator(".mark")).to_have_count(len(BROKERS))
+    show_each_view(page)
+
+    show(page, "cluster")
+    press(page, "ZooKeeper", "Start")
+    confirm(page, "minikafka start zookeeper")
+
+    expect(card).to_have_class("card running")
+    expect(page.locator("#banner")).not_to_contain_text("ZooKeeper is down")
+
+
+def show_each_view(page: Any) -> None:
+    """Show the views of what the topic has, which must not wait for those that do not answer."""
+    show(page, "topics")
+    expect(page.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()
+    for view in (("groups",), ("transactions",), ("topics", TOPIC), ("partition", TOPIC, "0")):
+        show(page, *view)
+        expect(page.locator("main .view")).to_be_visible()
+    for broker in BROKERS:
+        expect(page.get_by_role("group", name=f"Broker {broker}, ")).to_be_visible()
+    page.get_by_role("button", name="Why?").click()
+    expect(page.locator(".why")).to_contain_text(f"minikafka why {TOPIC}-0")
+
+
+def test_page_works_and_says_so_when_most_brokers_are_dead(page: Any) -> None:
+    dead = (2, 3)
+    for broker in dead:
+        press(page, f"broker {broker}", "Kill")
+        confirm(page, f"minikafka kill {broker}")
+        expect(page.locator(f'[data-broker="{broker}"]')).to_have_class("card down")
+        expect(page.locator("#banner")).to_contain_text(f"roker {broker} is down")
+    expect(page.locator(".health")).to_contain_text("broker 2 is down; broker 3 is down")
+    expect(row_of(page, 0).locator(".mark.offline")).to_have_count(len(dead))
+    show_each_view(page)
+
+    show(page, "cluster")
+    for broker in dead:
+        press(page, f"broker {broker}", "Start")
+        confirm(page, f"minikafka start {broker}")
+
+    for broker in dead:
+        expect(page.locator(f'[data-broker="{broker}"]')).to_have_class("card running")
+    expect(row_of(page, 0)).not_to_contain_text("ISR lacks")
+
+
+def test_fault_script_shows_its_steps_and_what_each_has_hit(page: Any, tmp_path: Path) -> None:
+    page.get_by_role("button", name="More actions…").click()
+    dialog = page.locator("dialog[open]")
+    cut = dialog.locator("li").filter(has=page.get_by_role("button", name="Cut", exact=True))
+    expect(cut.get_by_role("button")).to_be_disabled()
+    expect(cut).to_contain_text("minikafka up --faults")
+    dialog.get_by_role("button", name="Run faults").click()
+    text = field(page, "script, with a table [[fault]] for each fault")
+    text.fill('[[fault]]\ndo = "pause"\nbroker = 9\n')
+    expect(dialog).to_contain_text("entry 1: there is no broker 9, the cluster has 1, 2, 3")
+    expect(dialog.locator("[data-confirm]")).to_be_disabled()
+
+    script = tmp_path / "faults.toml"
+    script.write_text('[[fault]]\ndo = "pause"\nbroker = 1\nfor = 0\n')
+    field(page, "File").set_input_files(script)
+    expect(dialog.locator(".plan")).to_contain_text("pause 1: at the start, for 0 s")
+    expect(dialog.locator(".command code")).to_contain_text("minikafka faults run -")
+    dialog.locator("[data-confirm]").click()
+
+    expect(dialog.locator("pre.output")).to_contain_text("pause 1: began once, hit 1 process")
+
+
 def test_partition_is_reassigned_and_gets_its_preferred_leader(page: Any) -> None:
     show(page, "partition", TOPIC, "2")
     page.get_by_role("button", name="Reassign…").click()
@@ -474,7 +548,7 @@ def test_other_actions_and_the_commands_that_ran_are_listed(page: Any) -> None:
 
 def test_replay_shows_the_cluster_at_the_time_of_the_slider(browser: Any, data: Path) -> None:
     page = browser.new_page()
-    with console(data, "--replay") as address:
+    with console(data, "--replay", str(data)) as (address, _):
         page.goto(address)
         find_rows(page)
         expect(page.locator("#connection")).to_have_text("replay")
@@ -509,4 +583,67 @@ def test_hidden_page_closes_its_stream_and_connects_again_when_it_is_seen(
 
     with page.expect_request("**/api/stream*"):
         page.evaluate(look, False)
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    here = tmp_path_factory.mktemp("secure")
+    (here / "cluster.toml").write_text("[cluster]\nbrokers = 1\nport = 0\n")
+    up = run("up", "--secure", cwd=here)
+    assert up.code == 0, up.err
+    yield LocalCluster(data=here / "data", attached=False)
+    assert run("down", cwd=here).code == 0
+
+
+def test_console_of_a_secure_cluster_acts_as_its_user_and_logs_it(
+    browser: Any, secure: LocalCluster
+) -> None:
+    here = secure.directory.path
+    login = str(here / "security" / "alice.properties")
+    page = browser.new_page()
+    page.set_default_timeout(WAIT_MS)
+    with console(here, "--bootstrap", secure.bootstrap, "--command-config", login) as (
+        url,
+        command,
+    ):
+        page.goto(url)
+        expect(page.locator("#connection")).to_contain_text("as alice")
+        show(page, "topics")
+        page.get_by_role("button", name="Create topic…").click()
+        field(page, "Name").fill("of-alice")
+        field(page, "Partitions").fill("1")
+        confirm(page, "minikafka topics create of-alice --partitions 1")
+        show(page, "partition", "of-alice", "0")
+        page.get_by_role("button", name="Elect leader…").click()
+        dialog = page.locator("dialog[open]")
+        dialog.locator("[data-confirm]").click()
+        expect(dialog).to_contain_text("exit code 1")
+        refused = dialog.locator("pre.output").inner_text().strip().splitlines()[-1]
+        log = text_in(command.err)
+    why = "no ACL lets the client send this request"
+    assert refused == f"minikafka: CLUSTER_AUTHORIZATION_FAILED: {why}"
+    ran = [line.partition(" ran: ")[2] for line in log.splitlines() if "alice ran: " in line]
+    assert [line.rpartition(": ")[2] for line in ran] == ["exit code 0", "exit code 1"]
+    assert "of-alice" in ran[0]
+    assert "elect" in ran[1]
+    page.close()
+
+
+def test_console_of_a_data_directory_acts_as_the_administrator(
+    browser: Any, secure: LocalCluster
+) -> None:
+    here = secure.directory.path
+    page = browser.new_page()
+    page.set_default_timeout(WAIT_MS)
+    with console(here, "--data", str(here)) as (url, command):
+        page.goto(url)
+        expect(page.locator("#connection")).to_contain_text("as admin")
+        show(page, "topics")
+        page.get_by_role("button", name="Create topic…").click()
+        field(page, "Name").fill("of-admin")
+        field(page, "Partitions").fill("1")
+        confirm(page, "minikafka topics create of-admin --partitions 1")
+        log = text_in(command.err)
+    assert "admin runs: minikafka topics create of-admin" in log
     page.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from minikafka.base.errors import ErrorCode, KafkaError
+from minikafka.base.meanings import meaning
 from minikafka.client.administration.results import Outcome
 from minikafka.client.metadata import Metadata, error_code
 from minikafka.client.network import Network
@@ -49,7 +50,7 @@ class ControllerRequests:
         response = await self.send_once(api, body)
         code = error_code(getattr(response, "error_code", 0))
         if code is not ErrorCode.NONE:
-            raise KafkaError(code, getattr(response, "error_message", None) or "")
+            raise KafkaError(code, getattr(response, "error_message", None) or meaning(code))
         return response
 
     async def send_items(
