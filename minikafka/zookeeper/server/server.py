@@ -192,7 +192,7 @@ class ZooKeeperServer:
     def _give_back_lost_time(self, now: int) -> None:
         """Postpone all expiries if this tick is late, because the process was stopped or got no processor."""
         late = now - self._tick_due
-        if late > self._settings.tick_ms // 2:
+        if late >= self._settings.tick_ms:
             logger.warning("this server did not run for %d ms: all sessions last longer", late)
             self.state.sessions.postpone(late, now)
 

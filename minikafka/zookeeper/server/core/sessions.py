@@ -59,11 +59,12 @@ class Sessions:
         self._move(session, self._full_timeout(session, now))
 
     def postpone(self, ms: int, now: int) -> None:
-        """Move the expiry of all sessions by at least `ms`, but not beyond a full timeout from now.
+        """Move the expiry of all sessions by the whole ticks in `ms`, but not beyond a full timeout from now.
 
-        The server did not run for this time, so it has read no sign of life.
+        The server did not run for this time, so it has read no sign of life. The rest, less than a tick, is shorter
+        than the pause between the pings of a client and its timeout.
         """
-        ticks = -(-ms // self.tick_ms) * self.tick_ms
+        ticks = ms - ms % self.tick_ms
         for session in self.open.values():
             if session.expires:
                 full = self._full_timeout(session, now)

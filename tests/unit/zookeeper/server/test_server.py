@@ -199,6 +199,18 @@ def test_session_does_not_expire_while_the_server_itself_is_stopped(stops):
     played(scenario)
 
 
+def test_session_of_a_dead_client_expires_although_each_tick_is_late():
+    async def scenario(scene: Scene) -> None:
+        await scene.client()
+        begin = scene.clock.now()
+        while scene.server.state.sessions.open:
+            scene.clock.stopped_ms += TICK_MS * 2 // 3
+            await asyncio.sleep(TICK_MS / 2000)
+        assert scene.clock.now() - begin < TIMEOUT_MS + 3 * TICK_MS
+
+    played(scenario)
+
+
 def test_sessions_expire_one_after_the_other():
     async def scenario(scene: Scene) -> None:
         watcher = await scene.client(20_000)
