@@ -122,6 +122,48 @@ async def test_foreach_batch_writes_each_micro_batch_once_with_one_id_per_write(
     assert not values(spark, servers, "once-bad")
 
 
+async def test_foreach_batch_writes_each_target_once_although_targets_are_added_and_runs_fail(
+    spark, client, servers, tmp_path
+):
+    targets = "once-first", "once-second", "once-third"
+    await client.create_topics(*(NewTopic(topic, 1, 3) for topic in ("once-many", *targets)))
+    frame = stream(spark, servers, "once-many").select("value")
+
+    async def produce(first: int) -> None:
+        records = [Record(value=b"%d" % number) for number in range(first, first + 100)]
+        await client.produce("once-many", records, partition=0)
+
+    def write(*topics: str, fails: bool = False) -> None:
+        """Write to topics in one foreachBatch, which then fails as if the driver had died after the last one."""
+        options = servers | {"exactlyOnce": "true"}
+        appends = [
+            append_to_topics(options | {"topic": topic, "transactionalIdPrefix": topic})
+            for topic in topics
+        ]
+
+        def each(batch, number: int) -> None:
+            for append in appends:
+                append(batch, number)
+            if fails:
+                raise RuntimeError("the driver has died")
+
+        run(frame.writeStream.foreachBatch(each), tmp_path)
+
+    await produce(0)
+    with pytest.raises(Exception, match="the driver has died"):
+        write("once-first", fails=True)
+    write("once-first", "once-second")
+    await produce(100)
+    with pytest.raises(Exception, match="the driver has died"):
+        write("once-first", "once-third", fails=True)
+    write(*targets)
+    forget_last_commit(tmp_path)
+    write(*targets)
+    expected = [range(200), range(200), range(100, 200)]
+    for topic, numbers in zip(targets, expected, strict=True):
+        assert values(spark, servers, topic) == Counter(b"%d" % number for number in numbers)
+
+
 @pytest.mark.parametrize("way", ["writer of a topic", "foreachBatch of files"])
 async def test_micro_batch_from_a_restored_checkpoint_with_other_records_is_refused(
     spark, client, servers, tmp_path, way
