@@ -135,3 +135,33 @@ async def test_topic_that_is_shorter_than_the_offsets_of_the_connector_fails_the
         await create_again(client, NewTopic("moving-shorter", 2, 3))
     with pytest.raises(StreamingQueryException, match="deleted and created again"):
         query.run("minikafka")
+
+
+async def test_state_of_a_deduplication_moves_with_its_query(spark, cluster, tmp_path):
+    async with Client(cluster.bootstrap) as client:
+        await client.create_topics(NewTopic("moving-state", 1, 3))
+    found = []
+
+    async def produce(*values: bytes) -> None:
+        async with Client(cluster.bootstrap) as client:
+            records = [Record(value=value) for value in values]
+            await client.produce("moving-state", records, partition=0)
+
+    def run(form: str) -> None:
+        given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "moving-state"}
+        frame = spark.readStream.format(form).options(**given, startingOffsets="earliest").load()
+        unique = frame.selectExpr("CAST(value AS STRING) AS value").dropDuplicates(["value"])
+        writer = unique.writeStream.foreachBatch(
+            lambda batch, _: found.extend(row["value"] for row in batch.collect())
+        )
+        writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        writer.start().awaitTermination()
+
+    await produce(b"a", b"b", b"a")
+    run("kafka")
+    await produce(b"b", b"c")
+    run("minikafka")
+    rewrite_offsets(str(tmp_path))
+    await produce(b"c", b"a", b"d")
+    run("kafka")
+    assert sorted(found) == ["a", "b", "c", "d"]
