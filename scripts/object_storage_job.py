@@ -39,8 +39,9 @@ from minikafka.tools.cluster import LocalCluster
 ROOT = Path(__file__).resolve().parents[1]
 TOPIC = "lines"
 PARTITIONS = 3
-KILL_SECONDS = (4.0, 40.0)
-"""Range of the time between the start of a driver and its death."""
+KILL_SECONDS = (0.0, 6.0)
+"""Range of the time between the first new object of a driver and its death."""
+POLL_SECONDS = 0.3
 PIPELINE = """
 [pipeline]
 name = "lines"
@@ -55,7 +56,7 @@ sql = "select partition part, offset at, partition from lines"
 
 [sink]
 kind = "parquet"
-path = "s3://{bucket}/stream"
+path = "{url}"
 partition_by = "partition"
 
 [sink.storage]
@@ -116,6 +117,7 @@ async def deaths(arguments: argparse.Namespace, directory: Path) -> bool:
     from support.spark.s3_server import BUCKET, FailingProxy, file_system, options
 
     file_system()
+    place = f"object-storage-{arguments.seed}"
     rng = random.Random(arguments.seed)
     print(f"seed {arguments.seed}", flush=True)
     proxy = FailingProxy(every=10, delay_s=0.02)
@@ -123,18 +125,26 @@ async def deaths(arguments: argparse.Namespace, directory: Path) -> bool:
     try:
         async with LocalCluster(1) as cluster:
             await _fill(cluster.bootstrap, arguments.records)
-            archive = ["archive", TOPIC, "--to", f"s3://{BUCKET}/archive", "--records-per-file"]
+            archive = [
+                "archive",
+                TOPIC,
+                "--to",
+                f"s3://{BUCKET}/{place}/archive",
+                "--records-per-file",
+            ]
             archive += [str(arguments.records // 60)]
             for name, value in storage.items():
                 archive += ["--storage", f"{name}={value}"]
             file = directory / "lines.toml"
-            text = PIPELINE.format(trigger=arguments.records // 10, bucket=BUCKET)
+            text = PIPELINE.format(
+                trigger=arguments.records // 10, url=f"s3://{BUCKET}/{place}/stream"
+            )
             file.write_text(text + "".join(f'{name} = "{one}"\n' for name, one in storage.items()))
             stream = ["run", str(file), "--checkpoint", str(directory / "checkpoint")]
             oks = []
             for name, command in (("archive", archive), ("stream", stream)):
                 command += ["--bootstrap", cluster.bootstrap, "--master", "local[2]"]
-                oks.append(await _survives(name, command, arguments, rng))
+                oks.append(await _survives(f"{place}/{name}", command, arguments, rng))
     finally:
         proxy.close()
     print(f"{proxy.failed:,} of {proxy.requests:,} requests failed")
@@ -159,7 +169,7 @@ async def _survives(
     killed = 0
     while True:
         lives_s = rng.uniform(*KILL_SECONDS) if killed < arguments.kills else None
-        code, text = await _run(command, lives_s)
+        code, text = await _run(command, name, lives_s)
         found = await in_thread(_places, name)
         twice = sum(count - 1 for count in found.values())
         state = "killed" if code == -signal.SIGKILL else f"ended with {code}"
@@ -174,21 +184,39 @@ async def _survives(
             raise MinikafkaError(text)
 
 
-async def _run(command: list[str], lives_s: float | None) -> tuple[int, str]:
-    """Run a command of `minikafka pipeline`, and kill it with its Java process after a time. Return code and output."""
+async def _run(command: list[str], name: str, lives_s: float | None) -> tuple[int, str]:
+    """Run a command of `minikafka pipeline`. Return its exit code and output.
+
+    With `lives_s`, kill it with its Java process this time after it has written its second object.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "minikafka", "pipeline", *command, "-q"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    try:
-        output, _ = await asyncio.wait_for(process.communicate(), lives_s)
-    except TimeoutError:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
-        return -signal.SIGKILL, ""
+    ending = asyncio.create_task(process.communicate())
+    if lives_s is not None:
+        before = await in_thread(_staged, name)
+        while not ending.done() and len(await in_thread(_staged, name) - before) < 2:
+            await asyncio.wait([ending], timeout=POLL_SECONDS)
+        await asyncio.wait([ending], timeout=lives_s)
+        if not ending.done():
+            os.killpg(process.pid, signal.SIGKILL)
+            await ending
+            return -signal.SIGKILL, ""
+    output, _ = await ending
     return process.returncode or 0, output.decode()
+
+
+def _staged(name: str) -> set[str]:
+    """Return the names of the objects of an output, without the lock."""
+    from support.spark.s3_server import keys
+
+    try:
+        return {key for key in keys(name) if not key.startswith("_lock")}
+    except FileNotFoundError:
+        return set()
 
 
 def _places(name: str) -> Counter[tuple[int, int]]:

@@ -55,8 +55,8 @@ _REASONS: Final = (
         f"the store refuses the credentials: correct them {_OPTION}",
     ),
     _known(
-        r"[Cc]onnection refused|dns error|[Cc]onnectError|error trying to connect|error sending request"
-        r"|timed out|timeout",
+        r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request"
+        r"|operation timed out",
         "{address} does not answer: check endpoint and the network of the driver and of the executors",
     ),
     _known(

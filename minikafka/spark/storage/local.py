@@ -95,20 +95,20 @@ class LocalFiles:
                 )
 
     def publish(self, moves: Mapping[str, str]) -> None:
+        """Move the files, and sync the new names once, so that they survive a power cut."""
+        places: set[Path] = set()
         for name, final in moves.items():
-            staged = self.path / STAGING / name
+            staged, target = self.path / STAGING / name, self.path / final
             if staged.exists():
-                self.move(staged, self.path / final)
+                self.move(staged, target)
+                places.update(takewhile(self.path.parent.__ne__, target.parents))
+        for place in sorted(places, reverse=True):  # a folder follows the folders in it
+            sync(place)
 
     def move(self, staged: Path, final: Path) -> None:
-        """Move a staged file to its final name, and sync the new names, so that they survive a power cut."""
+        """Move one staged file to its final name."""
         final.parent.mkdir(parents=True, exist_ok=True)
         os.replace(staged, final)
-        place = final.parent
-        sync(place)
-        while place != self.path:
-            place = place.parent
-            sync(place)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, and the folders that are then empty."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.explain import explained
-from minikafka.spark.storage.store import StorageError
+from minikafka.spark.storage.store import Refused, StorageError
 
 try:
     import obstore
@@ -31,6 +31,7 @@ except ModuleNotFoundError as missing:
     ) from None
 
 _FAILURES: Final = (failures.BaseError, OSError, ValueError)
+_REFUSALS: Final = (failures.PermissionDeniedError, failures.UnauthenticatedError)
 _TAKEN: Final = (failures.AlreadyExistsError, failures.PreconditionError)
 _OF_CLIENT: Final = {
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only", "http2_only"),
@@ -69,7 +70,8 @@ class ObjectStore:
         except _TAKEN:
             raise
         except _FAILURES as error:
-            raise StorageError(explained(self.url, name, verb, error)) from error
+            kind = Refused if isinstance(error, _REFUSALS) else StorageError
+            raise kind(explained(self.url, name, verb, error)) from error
 
     def files(self, folder: str = "") -> list[str]:
         pages = self._ask("list", folder, lambda: [*obstore.list(self._store, folder or None)])
@@ -127,6 +129,8 @@ class ObjectStore:
         for attempt in range(_ATTEMPTS):
             try:
                 self._ask("write", name, put)
+            except Refused:
+                raise
             except (*_TAKEN, StorageError) as error:
                 if (found := self.read(name)) is not None:
                     return found == data

@@ -18,6 +18,10 @@ class StorageError(MinikafkaError):
     """A store has refused or failed a request; the text names the place and the remedy."""
 
 
+class Refused(StorageError):
+    """A store has refused a request for lack of a right, so that a repetition is of no use."""
+
+
 class Store(Protocol):
     """The files below one URI. Names are paths below it. All methods raise `StorageError`."""
 

@@ -16,7 +16,12 @@ from minikafka.spark.pipelines.archive import ArchiveSettings
 from minikafka.spark.pipelines.restore import RestoreSettings
 from minikafka.spark.pipelines.session.failures import explain
 from minikafka.spark.pipelines.session.report import Report
-from minikafka.spark.pipelines.streams.tables import TableSettings, save_table, table_stream
+from minikafka.spark.pipelines.streams.tables import (
+    TableSettings,
+    read_table,
+    save_table,
+    table_stream,
+)
 from minikafka.spark.storage.stored import StoredFiles
 
 pytestmark = needs_s3
@@ -110,3 +115,12 @@ def test_failure_in_a_task_names_the_place_and_no_secret(spark):
     assert "s3://no-such-bucket/table" in text
     assert "hidden-secret" not in text
     assert "\n" not in text
+
+
+def test_table_in_a_bucket_is_read_without_a_connector_of_hadoop(spark):
+    settings = TableSettings(f"s3://{BUCKET}/read", storage=options())
+    table = spark.range(3).selectExpr("id", "timestamp_seconds(id) `at.it`", "null::string nothing")
+    save_table(table, settings, "overwrite")
+    wanted = sorted(map(str, table.select("`at.it`", "id").collect()))
+    schema = table.select("`at.it`", "id").schema
+    assert sorted(map(str, read_table(spark, settings, schema).collect())) == wanted

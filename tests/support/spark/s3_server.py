@@ -56,6 +56,13 @@ def keys(prefix: str) -> list[str]:
     )
 
 
+class _Server(ThreadingHTTPServer):
+    """A server of which clients may die in the middle of a response."""
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing."""
+
+
 class FailingProxy:
     """A proxy that fails every request whose number is a multiple of `every`, in three ways in turn.
 
@@ -84,7 +91,7 @@ class FailingProxy:
             def log_message(self, *_: object) -> None:
                 """Print nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))

@@ -71,6 +71,24 @@ def test_batch_forgets_its_decision_only_after_all_files_were_moved(tmp_path, st
     assert steps[-2:] == ["sync .", "sync _commits"]
 
 
+def test_folders_are_synced_once_after_all_files_of_a_change_were_moved(tmp_path, steps):
+    archive = ArchiveDirectory(str(tmp_path))
+    staged = {}
+    for partition, tile in ((0, Tile(0, 5)), (0, Tile(5, 9)), (1, Tile(0, 5))):
+        with archive.files.stage("rows") as file:
+            staged[file.name] = (TopicPartition("t", partition), tile)
+    steps.clear()
+    archive.add(staged)
+    moves = [index for index, step in enumerate(steps) if step.startswith("move _staging")]
+    assert len(moves) == 3
+    assert steps[moves[-1] + 1 :] == [
+        "sync topic=t/partition=1",
+        "sync topic=t/partition=0",
+        "sync topic=t",
+        "sync .",
+    ]
+
+
 def test_archived_file_is_moved_and_its_new_name_is_synced(tmp_path, steps):
     archive = ArchiveDirectory(str(tmp_path))
     with archive.files.stage("rows") as staged:

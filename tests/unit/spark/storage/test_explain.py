@@ -1,0 +1,81 @@
+"""Sentences for what a store refuses: the library's errors after the documented responses of S3."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from minikafka.spark.storage.object_store import ObjectStore
+from minikafka.spark.storage.store import StorageError
+
+REFUSED = {
+    "InvalidAccessKeyId": (403, "does not know the access key: correct access_key_id"),
+    "SignatureDoesNotMatch": (403, "correct secret_access_key in the option storage"),
+    "ExpiredToken": (400, "the credentials have expired: renew session_token"),
+    "AuthorizationHeaderMalformed": (400, "another region: set region to the region of the bucket"),
+    "PermanentRedirect": (301, "another region: set region to the region of the bucket"),
+    "NoSuchBucket": (404, "no such bucket: create it, or correct the URI"),
+    "AccessDenied": (403, "no right to write here: allow listing the bucket, and reading, writing"),
+    "EntityTooLarge": (400, "cannot be written: EntityTooLarge .*: check the URI and the option"),
+}
+"""For each error code of S3: the status, and a part of the sentence."""
+
+
+@pytest.fixture
+def refusing() -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a server that refuses each request, and a list with the error code that it answers."""
+    code: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _refuse(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            data = f"<Error><Code>{code[0]}</Code><Message>Because.</Message></Error>".encode()
+            self.send_response(REFUSED[code[0]][0])
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
+
+        do_GET = do_PUT = do_HEAD = do_POST = _refuse  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", code
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def store(endpoint: str) -> ObjectStore:
+    options = {
+        "endpoint": endpoint,
+        "access_key_id": "key",
+        "secret_access_key": "hidden-secret",
+        "region": "us-east-1",
+    }
+    return ObjectStore("s3://lake/table", options)
+
+
+def test_refusal_is_one_sentence_with_place_and_remedy_but_no_secret(refusing):
+    endpoint, code = refusing
+    for name, (_, text) in REFUSED.items():
+        code[:] = [name]
+        with pytest.raises(StorageError, match=text) as caught:
+            store(endpoint).write("_lock", b"")
+        assert str(caught.value).startswith("s3://lake/table/_lock"), name
+        assert "\n" not in str(caught.value)
+        assert "hidden-secret" not in str(caught.value)
+
+
+def test_refusal_of_a_conditional_write_is_told_at_once(refusing):
+    endpoint, code = refusing
+    code[:] = ["AccessDenied"]
+    with pytest.raises(StorageError, match="no right to write here"):
+        store(endpoint).create("_lock", b"")
