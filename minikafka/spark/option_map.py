@@ -20,8 +20,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
 from minikafka.spark import security_options
 from minikafka.spark.security_options import PREFIX, is_of_security
+from minikafka.spark.security_options import SERVERS as SERVERS
 
-SERVERS: Final = "kafka.bootstrap.servers"
 _BOOLEANS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"0*[0-9]{1,19}")
 """A number that is not long: Python refuses to convert more than 4,300 digits, even zeros."""

@@ -9,12 +9,19 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from minikafka.base.config.client import IGNORED, KEYS, ClientConfig, parsed_key
+from minikafka.base.config.client import (
+    IGNORED,
+    KEYS,
+    SECURITY_PREFIXES,
+    ClientConfig,
+    parsed_key,
+)
 from minikafka.base.errors import ConfigError
 
+SERVERS: Final = "kafka.bootstrap.servers"
 PREFIX: Final = "kafka."
 PROTOCOL: Final = "kafka.security.protocol"
-_PREFIXES: Final = ("kafka.security.", "kafka.ssl.", "kafka.sasl.")
+_PREFIXES: Final = tuple(PREFIX + name for name in SECURITY_PREFIXES)
 _KEY: Final = re.compile(
     rf"(?<![\w./-])(?:{'|'.join(map(re.escape, sorted({*KEYS, *IGNORED}, key=len, reverse=True)))})(?![\w-])"
 )
@@ -59,6 +66,10 @@ MEANINGS: Final = {
 """The meaning of the most important options, for docs/spark-options.md."""
 
 
+NAMES: Final = tuple(PREFIX + name for name in KEYS)
+"""The options that have an effect."""
+
+
 def default_of(option: str) -> str:
     """Return the default of an option of `MEANINGS` as text."""
     row = KEYS[option.removeprefix(PREFIX)]
@@ -68,6 +79,15 @@ def default_of(option: str) -> str:
 def is_of_security(option: str) -> bool:
     """True if an option, in lower case, protects connections."""
     return option.startswith(_PREFIXES)
+
+
+def connection_of(options: Mapping[str, str]) -> dict[str, str]:
+    """Return those options of a read or write that say how to connect: the brokers, and what protects connections."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name.lower() == SERVERS or is_of_security(name.lower())
+    }
 
 
 def parse(given: Mapping[str, str]) -> tuple[ClientConfig, dict[str, str]]:

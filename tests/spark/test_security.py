@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from support.security.certificates import PASSWORD
 from support.security.client_cells import REAUTH_MS, Place
 from support.security.client_logins import Login
 from support.spark.secured_rows import read, write
 
+from minikafka.base.config.client import client_config
 from minikafka.base.errors import ConfigError
+from minikafka.base.properties import Property
+from minikafka.client.security import connector_from
+from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.spark.key_stores import prepared
+from minikafka.spark.pipelines import archive, copy, restore
+from minikafka.spark.pipelines.archive import ArchiveSettings
+from minikafka.spark.pipelines.copy import CopySettings
+from minikafka.spark.pipelines.restore import RestoreSettings
+from minikafka.spark.pipelines.session.report import Report
 from minikafka.spark.source import options as source_options
 from minikafka.spark.wire import security
 from minikafka.spark.wire.connection import BlockingConnection
@@ -215,3 +228,70 @@ def test_replaced_file_of_authorities_is_used_for_the_next_connection(
         read(given, topic)
     shutil.copy(place.brokers.authority.pem, file)
     assert read(given, topic) is not None
+
+
+def _plans(frame: DataFrame) -> str:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        for mode in ("extended", "cost", "formatted"):
+            frame.explain(mode=mode)
+    return printed.getvalue()
+
+
+def test_stream_over_tls_continues_after_a_wrong_password_and_shows_no_secret(
+    spark, place, options, tmp_path
+):
+    source, target = asyncio.run(place.topic()), asyncio.run(place.topic())
+    right = options(place.sasl("SCRAM-SHA-512"))
+    wrong = options(place.sasl("SCRAM-SHA-512", "wrong-secret"))
+    checkpoint = tmp_path / "checkpoint"
+
+    def copied(given: dict[str, str]) -> tuple[str, int]:
+        rows = spark.readStream.format("minikafka").options(**given, subscribe=source)
+        frame = rows.option("startingOffsets", "earliest").load()
+        writer = frame.writeStream.format("minikafka").options(**right, topic=target)
+        writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query = writer.start()
+        query.awaitTermination()
+        progress = query.lastProgress
+        return _plans(frame) + str(progress), progress["numInputRows"]
+
+    write(right, source, VALUES[:40])
+    seen, first = copied(right)
+    write(right, source, VALUES[40:])
+    with pytest.raises(StreamingQueryException, match="refuses the login of alice") as raised:
+        copied(wrong)
+    assert "Traceback" not in str(raised.value)
+    more, second = copied(right)
+    assert (first, second) == (40, 60)
+    assert sorted(read(right, target)) == sorted(VALUES)
+    files = [file.read_text("latin-1") for file in checkpoint.rglob("*") if file.is_file()]
+    texts = [seen, more, str(raised.value), *files]
+    assert not [text for text in texts if SECRET in text or "wrong-secret" in text]
+
+
+def test_pipelines_connect_as_the_command_config_says(spark, place, options, tmp_path):
+    topics = [asyncio.run(place.topic()) for _ in range(3)]
+    given = options(place.sasl("PLAIN"))
+    write(given, topics[0], VALUES)
+    protected = {"security": {n: v for n, v in given.items() if n != "kafka.bootstrap.servers"}}
+    servers = given["kafka.bootstrap.servers"]
+    copying = CopySettings(
+        tuple(topics[:1]), topics[1], servers, servers, str(tmp_path / "c"), **protected
+    )
+    assert copy.run(spark, copying, Report()).facts["rows_written"] == len(VALUES)
+    directory = str(tmp_path / "archive")
+    saving = ArchiveSettings(servers, tuple(topics[1:2]), directory, **protected)
+    assert archive.run(spark, saving, Report()).facts["records"] == len(VALUES)
+    connector = connector_from(
+        client_config(
+            Property(name.removeprefix("kafka."), value, 1) for name, value in given.items()
+        ),
+        SystemRng(),
+        SystemClock(),
+    )
+    loading = RestoreSettings(
+        servers, directory, topics[1], topics[2], connector=connector, **protected
+    )
+    assert restore.run(spark, loading, Report()).facts["verified"] is True
+    assert sorted(read(given, topics[2])) == sorted(VALUES)

@@ -87,7 +87,8 @@ IGNORED: Final = _OF_BROKERS | {
 }
 """The keys of TLS and SASL that have no effect on the connections of a client here."""
 _IGNORED_PREFIXES: Final = ("sasl.kerberos.",)
-_SECURITY_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+SECURITY_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+"""The beginnings of the names of all keys that protect connections."""
 _OF_LIBRDKAFKA: Final = {
     "ssl.ca.location": "ssl.truststore.location",
     "ssl.ca.pem": "ssl.truststore.certificates",
@@ -102,7 +103,7 @@ _OF_LIBRDKAFKA: Final = {
 
 def is_of_security(name: str) -> bool:
     """True for a key that `client_config` does not ignore."""
-    return name in KEYS or name in _REFUSED or name.lower().startswith(_SECURITY_PREFIXES)
+    return name in KEYS or name in _REFUSED or name.lower().startswith(SECURITY_PREFIXES)
 
 
 def is_secret(name: str) -> bool:
@@ -151,6 +152,6 @@ def _check_ignored(name: str, value: str) -> None:
     elif name not in IGNORED and not name.startswith(_IGNORED_PREFIXES):
         lower = name.lower().replace("_", ".")
         near = difflib.get_close_matches(lower, KEYS, n=1, cutoff=_NEAR)
-        if near or lower.startswith(_SECURITY_PREFIXES):
+        if near or lower.startswith(SECURITY_PREFIXES):
             known = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(KEYS)}"
             raise ConfigError(f"unknown key {name}; {known}")

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
+from minikafka.spark.key_stores import prepared
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet import archive_save
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
@@ -50,6 +51,8 @@ class ArchiveSettings:
     """The options of the store, if `directory` is a URI. They may be secrets."""
     skip_lost: bool = False
     """Continue if records were deleted before they were archived; list the lost offsets in `_runs/`."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options that protect connections."""
 
     def archive(self) -> ArchiveDirectory:
         """Return the archive. Raises `ConfigError`."""
@@ -63,8 +66,9 @@ class ArchiveSettings:
             "startingOffsets": "earliest",
             "includeHeaders": "true",
             "kafka.isolation.level": "read_committed",
+            **self.security,
         }
-        return parse(options, Mode.STREAM)
+        return prepared(parse(options, Mode.STREAM))
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyspark.sql import SparkSession
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.key_stores import prepared
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.pipelines.run import pipeline
 from minikafka.spark.pipelines.run.definition import (
@@ -47,6 +49,8 @@ class CopySettings:
     """Continue after records that were deleted before they were read."""
     exactly_once: bool | None = None
     """Write each micro-batch in a transaction. None: if the brokers of the target serve transactions."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options that protect connections to both clusters."""
 
 
 def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
@@ -57,7 +61,7 @@ def run(spark: SparkSession, settings: CopySettings, report: Report) -> Summary:
 
 
 def _can_be_exactly_once(settings: CopySettings) -> bool:
-    options = parse({SERVERS: settings.to_servers})
+    options = prepared(parse({SERVERS: settings.to_servers, **settings.security}))
     with client(options) as leaders:
         return are_served(leaders)
 
@@ -68,8 +72,9 @@ def definition_of(settings: CopySettings) -> Definition:
         raise ConfigError(f"{settings.to} would be copied to itself: name another topic with --to")
     reading = {SERVERS: settings.from_servers, "subscribe": ",".join(settings.topics)}
     reading |= source_defaults(settings.trigger) | {"includeHeaders": "true"}
+    reading |= settings.security
     reading["failOnDataLoss"] = str(not settings.skip_lost).lower()
-    writing = {SERVERS: settings.to_servers, TOPIC: settings.to}
+    writing = {SERVERS: settings.to_servers, TOPIC: settings.to, **settings.security}
     writing["kafka.compression.type"] = settings.compression
     if settings.exactly_once:
         writing |= {ONCE: "true", TRANSACTION_TIMEOUT: _TIMEOUT_MS}

@@ -19,7 +19,9 @@ from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.client import Client
 from minikafka.client.administration.results import Resource, ResourceType
+from minikafka.client.login import Connector
 from minikafka.runtime.clock import SystemClock
+from minikafka.spark.key_stores import prepared
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, file_name, gaps
 from minikafka.spark.parquet.archive_load import RestoreTask, VerifyTask, load, verify
@@ -53,6 +55,10 @@ class RestoreSettings:
     compression: str = "none"
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The options of the store, if `directory` is a URI. They may be secrets."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options that protect connections."""
+    connector: Connector | None = field(default=None, repr=False)
+    """How the client that asks for the settings of the topic connects; None: in the clear, without login."""
 
     def archive(self) -> ArchiveDirectory:
         """Return the archive."""
@@ -66,8 +72,9 @@ class RestoreSettings:
             "startingOffsets": "earliest",
             "includeHeaders": "true",
             "failOnDataLoss": "false",
+            **self.security,
         }
-        return parse(options, Mode.STREAM)
+        return prepared(parse(options, Mode.STREAM))
 
 
 class _Source(NamedTuple):
@@ -166,7 +173,7 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
 
     Raises `PipelineError` if the target topic replaces record timestamps with the append time.
     """
-    found = topic_settings(settings.servers, settings.to)
+    found = topic_settings(settings)
     if found.get("message.timestamp.type") == "LogAppendTime":
         text = f"the topic {settings.to} replaces record timestamps: minikafka topics alter"
         raise PipelineError(f"{text} {settings.to} --config message.timestamp.type=CreateTime")
@@ -188,11 +195,12 @@ def _warnings(settings: RestoreSettings, sources: Sequence[_Source]) -> list[str
     return warnings
 
 
-def topic_settings(servers: str, topic: str) -> dict[str, str | None]:
-    """Return the settings of a topic by name. Raises KafkaError."""
+def topic_settings(settings: RestoreSettings) -> dict[str, str | None]:
+    """Return the settings of the target topic by name. Raises KafkaError."""
+    topic = settings.to
 
     async def ask() -> dict[str, str | None]:
-        async with Client(servers) as client:
+        async with Client(settings.servers, connector=settings.connector) as client:
             resource = Resource(ResourceType.TOPIC, topic)
             found = (await client.admin.describe_configs([resource]))[resource]
             if not found.outcome.ok:
@@ -234,11 +242,14 @@ def _load(
             TOPIC: settings.to,
             "kafka.compression.type": settings.compression,
             "kafka.batch.size": _BATCH_BYTES,
+            **settings.security,
         }
     )
     start = first[target].offset
     directory = settings.archive().url
-    return RestoreTask(options, write, target, directory, source.files, start, settings.storage)
+    return RestoreTask(
+        options, prepared(write), target, directory, source.files, start, settings.storage
+    )
 
 
 def _summary(

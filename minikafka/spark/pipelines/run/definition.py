@@ -23,6 +23,7 @@ from minikafka.spark.pipelines.streams.streams import (
 )
 from minikafka.spark.registry import options as registry_options
 from minikafka.spark.registry.records import Reading
+from minikafka.spark.security_options import NAMES, connection_of
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import options as source_options
@@ -167,26 +168,43 @@ class Overrides:
     """Returns the bootstrap servers for sources and sinks that name no brokers."""
     trigger: Trigger | None = None
     checkpoint: str | None = None
+    security: Callable[[], Mapping[str, str]] = dict
+    """Returns the options that protect the connections to these servers."""
+
+    def connection(self) -> dict[str, str]:
+        """Return the options that say how sources and sinks that name no brokers connect."""
+        return {SERVERS: self.servers(), **self.security()}
 
 
-def brokers_at_start(definition: Definition) -> list[str]:
+def brokers_at_start(definition: Definition, security: Mapping[str, str]) -> list[str]:
     """Return the bootstrap servers that must answer before the pipeline starts.
 
-    Servers of a source or sink with its own timeout are left out, because these brokers may start later.
+    Servers of a source or sink with its own timeout are left out, because these brokers may start later, and also
+    those of a source or sink that connects in another way than with `security`.
     """
     used = [one.options for one in definition.sources if _API_TIMEOUT not in one.options]
     sink = definition.sink
     if isinstance(sink, TopicSink) and _DELIVERY_TIMEOUT not in sink.options:
         used.append(sink.options)
-    return [options[SERVERS] for options in used]
+    return [options[SERVERS] for options in used if _connects_with(options, security)]
 
 
-def topics_at_start(definition: Definition) -> list[tuple[str, list[str]]]:
+def _connects_with(options: Mapping[str, str], security: Mapping[str, str]) -> bool:
+    return connection_of(options) == {SERVERS: options[SERVERS], **security}
+
+
+def topics_at_start(
+    definition: Definition, security: Mapping[str, str]
+) -> list[tuple[str, list[str]]]:
     """Return the topics that must exist before the pipeline starts, each list with its bootstrap servers.
 
-    Sources with their own timeout are left out, and sources that subscribe to a pattern.
+    Sources that `brokers_at_start` leaves out are left out, and sources that subscribe to a pattern.
     """
-    checked = [one for one in definition.sources if _API_TIMEOUT not in one.options]
+    checked = [
+        one
+        for one in definition.sources
+        if _API_TIMEOUT not in one.options and _connects_with(one.options, security)
+    ]
     read = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
     return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
 
@@ -267,13 +285,13 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
     dead_letter = table.optional("dead_letter")
     if dead_letter:
         decode = _for_dead_letters(table, decode)
-    options = source_defaults(trigger) | table.options(source_options.DEFAULTS)
+    options = source_defaults(trigger) | table.options([*source_options.DEFAULTS, *NAMES])
     if topics:
         options["subscribe"] = ",".join(topics)
     if pattern:
         options["subscribePattern"] = pattern
     if SERVERS not in options:
-        options[SERVERS] = given.servers()
+        options = given.connection() | options
     chosen = [key for option, key in _SELECTIONS.items() if option in options]
     if not chosen:
         raise table.error("topic is missing: name a topic, a list of topics, or a pattern")
@@ -433,9 +451,9 @@ def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None
 def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
     mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
     encode = table.table("encode")
-    options = table.options(sink_options.DEFAULTS)
+    options = table.options([*sink_options.DEFAULTS, *NAMES])
     if SERVERS not in options:
-        options[SERVERS] = given.servers()
+        options = given.connection() | options
     _checked(table, lambda: sink_options.parse(options))
     return TopicSink(options, mode, None if encode is None else _encode(encode, options.get(TOPIC)))
 

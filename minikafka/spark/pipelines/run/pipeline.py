@@ -12,7 +12,6 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.datasource import FORMAT
-from minikafka.spark.option_map import SERVERS
 from minikafka.spark.pipelines.run.columns import (
     MALFORMED,
     REASON,
@@ -39,7 +38,7 @@ from minikafka.spark.pipelines.streams.streams import Trigger, run_stream
 from minikafka.spark.progress import metrics_of
 from minikafka.spark.registry.options import parse_decode
 from minikafka.spark.registry.records import reading
-from minikafka.spark.sink.options import TOPIC
+from minikafka.spark.security_options import connection_of
 
 _OUTPUT: Final = "output"
 _LETTERS: Final = "dead letters of {}"
@@ -92,7 +91,9 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
     with report.stage(definition.name):
         save(frame, definition.sink, report)
         dead = [
-            dead_letters.send(_letters(spark.read, one), one.options[SERVERS], one.dead_letter)
+            dead_letters.send(
+                _letters(spark.read, one), connection_of(one.options), one.dead_letter
+            )
             for one in definition.sources
             if one.dead_letter
         ]
@@ -140,7 +141,7 @@ def _letter_writer(
     """Return the writer of a stream of dead letters, which has its own place in the checkpoint."""
     letters = dead_letters.counted(_letters(spark.readStream, source), name)
     writer = letters.writeStream.format(FORMAT).queryName(name)
-    writer = writer.options(**{SERVERS: source.options[SERVERS], TOPIC: str(source.dead_letter)})
+    writer = writer.options(**connection_of(source.options), topic=str(source.dead_letter))
     if definition.checkpoint is None:
         return writer
     place = f"{definition.checkpoint.rstrip('/')}/dead-letters/{source.name}"

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from minikafka.base.errors import ConfigError
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.key_stores import prepared
 from minikafka.spark.pipelines.run.columns import as_records
 from minikafka.spark.pipelines.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.spark.pipelines.session.report import Report, Table
@@ -71,7 +72,8 @@ def stream_output(
         assert checkpoint is not None, "a stream into files has a checkpoint"
         with table_stream(frame.sparkSession, _table(sink), checkpoint) as table:
             yield StreamOutput(writer.foreachBatch(table), lambda _: table.rows)
-    elif isinstance(sink, TopicSink) and (options := parse(sink.options)).exactly_once:
+    elif isinstance(sink, TopicSink) and parse(sink.options).exactly_once:
+        options = prepared(parse(sink.options))
         yield StreamOutput(writer, lambda totals: rows_of_run(options, totals.query, totals.run))
     else:
         yield StreamOutput(writer, lambda _: None)

@@ -13,7 +13,6 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
 from minikafka.spark.datasource import FORMAT
-from minikafka.spark.option_map import SERVERS
 from minikafka.spark.pipelines.session.report import Table
 from minikafka.spark.progress import metrics_of
 from minikafka.spark.sink.options import TOPIC
@@ -74,9 +73,9 @@ def number(counts: Mapping[str, Any]) -> int:
     return int(counts.get(_NUMBER, 0))
 
 
-def send(records: DataFrame, servers: str, topic: str) -> int:
-    """Write the dead letters of a batch, and return their number."""
+def send(records: DataFrame, connection: Mapping[str, str], topic: str) -> int:
+    """Write the dead letters of a batch, and return their number. `connection`: the options that say how to connect."""
     seen = Observation()
-    options = {SERVERS: servers, TOPIC: topic}
+    options = {**connection, TOPIC: topic}
     counted(records, seen).write.format(FORMAT).mode("append").options(**options).save()
     return number(metrics_of(seen))

@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.option_map import SERVERS
 from minikafka.spark.pipelines import plot
 from minikafka.spark.pipelines.plot import Chart, Series
 from minikafka.spark.pipelines.session.failures import PipelineError
@@ -56,6 +57,7 @@ from minikafka.spark.pipelines.window.counts import (
 )
 from minikafka.spark.pipelines.window.settings import WindowSettings
 from minikafka.spark.progress import metrics_of
+from minikafka.spark.sink.options import TOPIC
 
 __all__ = ["WindowSettings", "run"]
 
@@ -228,12 +230,13 @@ def _name(settings: WindowSettings) -> str:
 
 def _source_options(settings: WindowSettings) -> dict[str, str]:
     return {
-        "kafka.bootstrap.servers": settings.servers,
+        SERVERS: settings.servers,
         "subscribe": ",".join(settings.topics),
         "kafka.isolation.level": "read_committed",
         "failOnTimestampOverflow": "false",
         "failOnDataLoss": str(not settings.skip_lost).lower(),
         **({"includeHeaders": "true"} if settings.dead_letter else {}),
+        **settings.security,
     }
 
 
@@ -241,7 +244,7 @@ def _send(windows: DataFrame, settings: WindowSettings) -> None:
     """Write the windows to the topic `to`."""
     key = f.col(GROUP) if GROUP in windows.columns else f.lit(None).cast("string")
     records = windows.select(key.alias("key"), f.to_json(f.struct("*")).alias("value"))
-    options = {"kafka.bootstrap.servers": settings.servers, "topic": str(settings.to)}
+    options = {SERVERS: settings.servers, TOPIC: str(settings.to), **settings.security}
     records.write.format(FORMAT).mode("append").options(**options).save()
 
 
@@ -254,7 +257,8 @@ def _send_malformed(source: DataFrame, settings: WindowSettings, counts: Mapping
         return 0
     found = judged(source, settings).where(f.col(ERROR).isNotNull())
     records = dead_letters.letters(found, f.col(ERROR))
-    return dead_letters.send(records, settings.servers, settings.dead_letter)
+    servers = {SERVERS: settings.servers, **settings.security}
+    return dead_letters.send(records, servers, settings.dead_letter)
 
 
 def account(

@@ -43,6 +43,8 @@ class WindowSettings:
     """The options of the store, if `parquet` is a URI. They may be secrets."""
     skip_lost: bool = False
     """Continue after records that were deleted before they were read."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options that protect connections."""
 
     def query(self) -> dict[str, str | None]:
         """Return the options that must stay the same as long as a checkpoint is used."""

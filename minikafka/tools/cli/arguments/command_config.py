@@ -6,7 +6,7 @@ directory of a secure cluster uses the file of the administrator there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -94,6 +94,22 @@ def aiokafka_security() -> dict[str, Any]:
         lambda config: client_security.aiokafka_arguments(config, rng, clock), None
     )
     return found or {}
+
+
+def security_options() -> dict[str, str]:
+    """Return the options with which Spark connects as the running command does. Raises ConfigError."""
+    file, profile = _file_in_use(None), profile_in_use()
+    entries: Sequence[properties.Property] = profile.entries if profile is not None else ()
+    path = Path(file) if file is not None else None
+    if path is not None:
+        entries = properties.decode_properties(config_files.read_bytes(path, _HINT))
+        with config_files.errors_name_line(path, entries):
+            client_configs.client_config(entries)
+    return {
+        f"kafka.{name}": value
+        for name, value, _ in entries
+        if name.startswith(client_configs.SECURITY_PREFIXES)
+    }
 
 
 def _with_config(

@@ -98,25 +98,6 @@ def _choose_login(
         raise directories.ClusterError(f"{named}: name {file}", "--command-config FILE")
 
 
-def plaintext_servers(bootstrap: str | None, data: str | None) -> str:
-    """Return `bootstrap`, else the brokers of the running cluster in `data`, for Spark, which cannot log in.
-
-    Raises ClusterError, also if the brokers in `data` have no listener PLAINTEXT, or if a profile demands security.
-    """
-    if bootstrap:
-        profile = profile_in_use()
-        if profile is not None and not profile.is_plain:
-            text = f"the profile {profile.name} in {profile.file} has keys of security"
-            raise directories.ClusterError(f"{text}: the Spark source connects to PLAINTEXT only")
-        return bootstrap
-    directory, record = _running_cluster(data)
-    if record.brokers[0].clients[0].security is not PLAINTEXT:
-        names = ", ".join(record.listener_names)
-        text = f"the cluster in {directory.path} has no listener PLAINTEXT, but {names}"
-        raise directories.ClusterError(f"{text}: the Spark source connects to PLAINTEXT only")
-    return record.bootstrap
-
-
 def zookeeper_servers(zookeeper: str, bootstrap: str | None, data: str | None) -> str:
     """Return `zookeeper` if given, else the ZooKeeper address of the cluster in the directory `data`.
 

@@ -67,6 +67,7 @@ def archive(
         records_per_file=records_per_file,
         skip_lost=skip_lost,
         storage=storage,
+        security=launch.security(),
     )
     with usage_errors():
         settings.archive()

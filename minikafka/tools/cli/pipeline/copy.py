@@ -107,6 +107,7 @@ def copy(
         compression=compression,
         exactly_once=False if at_least_once else None,
         trigger=streams.AVAILABLE_NOW if available_now else streams.CONTINUOUS,
+        security=launch.security(),
     )
     with usage_errors():
         pipeline.definition_of(settings)

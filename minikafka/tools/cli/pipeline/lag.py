@@ -14,7 +14,6 @@ from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import (
-    command_config_option,
     groups_argument,
     not_blank,
 )
@@ -54,7 +53,6 @@ async def _require(client: clients.Client, names: Sequence[str]) -> None:
     "--output", metavar="FILE", callback=not_blank, help="Write the samples: .parquet or .jsonl."
 )
 @plot_option
-@command_config_option
 @launch_options
 def lag(
     launch: Launch,

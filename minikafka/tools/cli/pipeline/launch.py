@@ -23,9 +23,11 @@ import minikafka.spark.pipelines.session.report as reports
 import minikafka.spark.storage.locations as locations
 import minikafka.tools.cli.pipeline.output as outputs
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.tools.cli.arguments.find_cluster import plaintext_servers
+from minikafka.tools.cli.arguments.command_config import security_options
+from minikafka.tools.cli.arguments.find_cluster import bootstrap_servers
 from minikafka.tools.cli.arguments.options import (
     bootstrap_option,
+    command_config_option,
     data_option,
     key_value_pairs,
     not_blank,
@@ -64,7 +66,14 @@ class Launch:
 
     def servers(self, given: str | None = None) -> str:
         """Return the bootstrap servers: `given` if set, else from `--bootstrap` or `--data`. Raises ClusterError."""
-        return given or plaintext_servers(self.bootstrap, self.data)
+        return given or bootstrap_servers(self.bootstrap, self.data)
+
+    def security(self) -> dict[str, str]:
+        """Return the options of `--command-config` for Spark, to be called after `servers`. Raises ConfigError.
+
+        Without the option, they are those of the profile, or of the administrator of a secure cluster in `--data`.
+        """
+        return security_options()
 
     def run(
         self,
@@ -128,6 +137,7 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @bootstrap_option
+    @command_config_option
     @data_option
     @click.option(
         "--master",

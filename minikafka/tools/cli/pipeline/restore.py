@@ -6,6 +6,7 @@ import click
 
 import minikafka.spark.pipelines.restore as pipeline
 from minikafka.tools.cli.arguments import completion
+from minikafka.tools.cli.arguments.command_config import connector
 from minikafka.tools.cli.arguments.options import not_blank, topic_argument
 from minikafka.tools.cli.pipeline.launch import (
     INPUT,
@@ -71,6 +72,8 @@ def restore(
         append=append,
         compression=compression,
         storage=storage,
+        security=launch.security(),
+        connector=connector(),
     )
     with usage_errors():
         settings.archive()

@@ -32,13 +32,15 @@ from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_er
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""
     triggers = {None: None, True: streams.AVAILABLE_NOW, False: streams.CONTINUOUS}
-    given = definitions.Overrides(launch.servers, triggers[available_now], checkpoint)
+    trigger = triggers[available_now]
+    given = definitions.Overrides(launch.servers, trigger, checkpoint, launch.security)
     with usage_errors():
         text = read_config(Path(file), "name the TOML file of a pipeline")
         definition = definitions.parse(text, file, given)
+    security = launch.security()
     launch.run(
         definition.name,
         lambda spark, report: pipeline.run(spark, definition, report),
-        brokers=definitions.brokers_at_start(definition),
-        topics=definitions.topics_at_start(definition),
+        brokers=definitions.brokers_at_start(definition, security),
+        topics=definitions.topics_at_start(definition, security),
     )

@@ -113,10 +113,11 @@ def window(
             skip_lost=skip_lost,
             storage=storage,
             trigger=streams.AVAILABLE_NOW if available_now else streams.CONTINUOUS,
+            security={},
             **rest,
         )
         settings.check()
-    settings = replace(settings, servers=launch.servers())
+    settings = replace(settings, servers=launch.servers(), security=launch.security())
     needed = (*topics, settings.dead_letter) if settings.dead_letter else topics
     launch.run(
         "window",

@@ -58,7 +58,7 @@ def spark(monkeypatch) -> SimpleNamespace:
 def settings_of_topic(monkeypatch) -> dict[str, str | None]:
     """Return the settings that the target topic has. A test may change them."""
     found: dict[str, str | None] = {"retention.ms": "-1"}
-    monkeypatch.setattr(restore, "topic_settings", lambda servers, topic: found)
+    monkeypatch.setattr(restore, "topic_settings", lambda settings: found)
     return found
 
 

@@ -178,7 +178,7 @@ def test_dead_letters_make_the_mode_of_a_registry_permissive():
 
 def test_topic_of_dead_letters_must_exist_at_the_start():
     text = f"{SOURCE}{JSON}dead_letter = 'rejected'"
-    found = topics_at_start(parsed(PIPELINE + text + SINK))
+    found = topics_at_start(parsed(PIPELINE + text + SINK), {})
     assert found == [("127.0.0.1:9092", ["clicks"]), ("127.0.0.1:9092", ["rejected"])]
 
 

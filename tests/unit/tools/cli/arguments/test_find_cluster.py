@@ -17,7 +17,6 @@ from minikafka.tools.cli.arguments.config_files import _warn
 from minikafka.tools.cli.arguments.find_cluster import (
     bootstrap_servers,
     data_directory,
-    plaintext_servers,
 )
 from minikafka.tools.cluster import ClusterError
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
@@ -133,8 +132,6 @@ def test_cluster_that_demands_a_login_needs_a_file_that_says_how(tmp_path: Path)
     ) as caught:
         bootstrap_servers(None, str(tmp_path))
     assert caught.value.hint == "--command-config FILE"
-    with pytest.raises(ClusterError, match="has no listener PLAINTEXT, but SASL_SSL: the Spark"):
-        plaintext_servers(None, str(tmp_path))
     command = click.Command("list", params=[click.Option(["--command-config"])])
     with click.Context(command) as context:
         remember_file(context, command.params[0], "client.properties")
