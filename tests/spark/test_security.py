@@ -11,18 +11,27 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from support.security.certificates import PASSWORD
+from support.clusters.apache_kafka import apache_kafka, needs_kafka
+from support.security.certificates import PASSWORD, Authority
 from support.security.client_cells import REAUTH_MS, Place
 from support.security.client_logins import Login
 from support.spark.secured_rows import read, write
 
 from minikafka.base.config.client import client_config
 from minikafka.base.errors import ConfigError
-from minikafka.base.properties import Property
+from minikafka.base.properties import Property, parse_properties
 from minikafka.client.security import connector_from
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from minikafka.spark.key_stores import prepared
 from minikafka.spark.pipelines import archive, copy, restore
 from minikafka.spark.pipelines.archive import ArchiveSettings
@@ -277,7 +286,13 @@ def test_pipelines_connect_as_the_command_config_says(spark, place, options, tmp
     protected = {"security": {n: v for n, v in given.items() if n != "kafka.bootstrap.servers"}}
     servers = given["kafka.bootstrap.servers"]
     copying = CopySettings(
-        tuple(topics[:1]), topics[1], servers, servers, str(tmp_path / "c"), **protected
+        tuple(topics[:1]),
+        topics[1],
+        servers,
+        servers,
+        str(tmp_path / "c"),
+        exactly_once=False,  # one broker keeps no state of transactions
+        **protected,
     )
     assert copy.run(spark, copying, Report()).facts["rows_written"] == len(VALUES)
     directory = str(tmp_path / "archive")
@@ -295,3 +310,68 @@ def test_pipelines_connect_as_the_command_config_says(spark, place, options, tmp
     )
     assert restore.run(spark, loading, Report()).facts["verified"] is True
     assert sorted(read(given, topics[2])) == sorted(VALUES)
+
+
+@needs_kafka
+async def test_rows_are_written_and_read_on_apache_kafka_over_tls_after_a_login(tmp_path):
+    authority = Authority(tmp_path / "ca")
+    users = f'{PLAIN_MODULE} required user_alice="{SECRET}";'
+    settings = {
+        "ssl.keystore.location": authority.server("localhost").pkcs12,
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.password": PASSWORD,
+        "ssl.key.password": PASSWORD,
+        "ssl.truststore.location": authority.pem,
+        "ssl.truststore.type": "PEM",
+        "listener.name.ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": users,
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+        "connections.max.reauth.ms": REAUTH_MS,
+        "offsets.topic.replication.factor": 1,
+    }
+    async with apache_kafka(tmp_path, ("SSL", "SASL_SSL"), settings) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
+        [made] = admin.create_topics([NewTopic("lines", 2)]).values()
+        await asyncio.to_thread(made.result, 60)
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion("alice", credential, SECRET.encode())
+        [changed] = admin.alter_user_scram_credentials([user]).values()
+        await asyncio.to_thread(changed.result, 60)
+        logins = [
+            Login("SSL", authority, authority.client("alice")),
+            *(
+                Login("SASL_SSL", authority, None, mechanism, "alice", SECRET)
+                for mechanism in ("PLAIN", "SCRAM-SHA-512")
+            ),
+        ]
+        for number, login in enumerate(logins, 1):
+            path = login.write(tmp_path, f"login-{number}")
+            given = {f"kafka.{name}": value for name, value in login._properties(path).items()}
+            given["kafka.bootstrap.servers"] = kafka.secured[login.protocol]
+            await asyncio.to_thread(write, given, "lines", VALUES)
+            assert len(await asyncio.to_thread(read, given, "lines")) == number * len(VALUES)
+            if login.password:
+                given["kafka.sasl.jaas.config"] = given["kafka.sasl.jaas.config"].replace(
+                    SECRET, "wrong"
+                )
+                with pytest.raises(security.NotAdmitted, match="refuses the login of alice"):
+                    await asyncio.to_thread(read, given, "lines")
+        for listener, message in (("SSL", "uses TLS"), ("SASL_SSL", "uses TLS")):
+            servers = {"kafka.bootstrap.servers": kafka.secured[listener]}
+            with pytest.raises(security.NotAdmitted, match=message):
+                await asyncio.to_thread(read, servers, "lines")
+        parsed = source_options.parse(
+            {**given, "kafka.sasl.jaas.config": _jaas(path), "subscribe": "lines"}
+        )
+        connection = BlockingConnection(*parsed.servers[0], "test", 10, parsed.security)
+        ends = time.monotonic() + 2.5 * REAUTH_MS / 1000
+        while time.monotonic() < ends:
+            assert b"lines" in bytes(connection.call(METADATA, metadata_request(["lines"])))
+        connection.close()
+
+
+def _jaas(path: Path) -> str:
+    """Return the login module in a file of a login."""
+    entries = parse_properties(path.with_suffix(".properties").read_text())
+    return next(entry.value for entry in entries if entry.name == "sasl.jaas.config")

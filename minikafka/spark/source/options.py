@@ -21,6 +21,8 @@ from minikafka.spark.source.bounds import Bound
 from minikafka.spark.source.subscription import ASSIGN, PATTERN, SUBSCRIBE, Subscription
 from minikafka.spark.wire.protocol import EARLIEST, LATEST, Isolation
 
+GROUP: Final = "commitOffsetsToGroup"
+
 DEFAULTS: Final[dict[str, str | None]] = {
     SERVERS: None,
     SUBSCRIBE: None,
@@ -35,6 +37,7 @@ DEFAULTS: Final[dict[str, str | None]] = {
     "minPartitions": None,
     "maxRecordsPerPartition": None,
     "maxTasks": None,
+    GROUP: None,
     "includeKey": "true",
     "includeValue": "true",
     "includeHeaders": "false",
@@ -82,6 +85,8 @@ MEANINGS: Final[dict[str, str]] = {
     "maxRecordsPerPartition": "Maximum number of offsets of one task.",
     "maxTasks": "Maximum number of tasks, unless `maxRecordsPerPartition` needs more. Without this "
     "option there are two tasks per core, one for few offsets, more for many.",
+    GROUP: "A consumer group whose offsets show what a stream [has read](spark.md#the-lag-of-a-stream). No consumer "
+    "may be a member of the group.",
     "includeKey": "`false`: no column `key`.",
     "includeValue": "`false`: no column `value`.",
     "includeHeaders": "A column `headers` of (key, value) pairs.",
@@ -124,7 +129,12 @@ _IGNORED: Final = IGNORED_BY_READS | {
     "originHeader": "it is an option of the sink",
     "createTopics": "a read creates no topic",
 }
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    GROUP,
+)
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -162,6 +172,8 @@ class ReadOptions:
     """Maximum number of offsets in one task."""
     max_tasks: int | None
     """Maximum number of tasks, unless `max_records` needs more. None: the number depends on Spark's cores."""
+    group: str | None
+    """The consumer group to which a stream commits what it has read."""
     include_key: bool
     include_value: bool
     include_headers: bool
@@ -223,6 +235,7 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
         min_partitions=options.optional_positive("minPartitions"),
         max_records=options.optional_positive("maxRecordsPerPartition"),
         max_tasks=options.optional_positive("maxTasks"),
+        group=options.optional(GROUP),
         include_key=options.boolean("includeKey"),
         include_value=options.boolean("includeValue"),
         include_headers=options.boolean("includeHeaders"),

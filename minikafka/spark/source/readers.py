@@ -34,6 +34,7 @@ from minikafka.spark.source import planning
 from minikafka.spark.source.connector_checkpoint import first_of_connector
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.filters import EVERYTHING, Selection, select
+from minikafka.spark.source.group_commits import GroupCommits
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import (
     Positions,
@@ -120,6 +121,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
         self._patience = Patience(options.min_offsets or 0, options.max_delay_ms)
+        self._commits = GroupCommits(options.group)
         self._target: Positions | None = None
         """The partition ends at which a query with the trigger available-now stops."""
         self._latest: Positions = {}
@@ -158,6 +160,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
         """Return the end of the next micro-batch. Return `start` if no micro-batch is to start now."""
         with one_line_errors():
             begin = from_json(start)
+            self._commits.commit(self._options, begin)
             end = self._next_end(begin, limit)
             if self._is_first(start):
                 return to_json(end, begin)

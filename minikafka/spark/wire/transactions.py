@@ -1,4 +1,4 @@
-"""Requests and responses of transactions (KIP-98).
+"""Requests and responses of transactions (KIP-98), and of groups without members.
 
 OffsetFetch has version 7, the first one that waits for the end of a transaction (KIP-447). Kafka 2.5 and later serve
 all these versions.
@@ -6,18 +6,21 @@ all these versions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
-from minikafka.spark.wire.protocol import decoded, encoded
+from minikafka.kafka.messages.encoder import Row
+from minikafka.spark.wire.leaders import Position
+from minikafka.spark.wire.protocol import by_topic, decoded, encoded
 
 FIND_COORDINATOR: Final = (10, 2)
 ADD_PARTITIONS: Final = (24, 1)
 ADD_OFFSETS: Final = (25, 1)
 END: Final = (26, 1)
 TXN_OFFSET_COMMIT: Final = (28, 2)
+OFFSET_COMMIT: Final = (8, 7)
 OFFSET_FETCH: Final = (9, 7)
 API_VERSIONS: Final = (18, 0)
 """API key and version of each request of this module."""
@@ -131,6 +134,31 @@ def txn_offset_commit_request(
 def parse_txn_offset_commit(answer: memoryview) -> ErrorResponse:
     """Return the first error of a TxnOffsetCommit v2 response that names a cause."""
     topics = decoded(TXN_OFFSET_COMMIT, answer).topics
+    return ErrorResponse(
+        _first_cause(row.error_code for topic in topics for row in topic.partitions)
+    )
+
+
+def offset_commit_request(group: str, read: Mapping[TopicPartition, Position]) -> bytes:
+    """Return the body of OffsetCommit v7, by a client that is no member of the group."""
+    rows: dict[TopicPartition, Row] = {
+        tp: {
+            "partition_index": tp.partition,
+            "committed_offset": position.offset,
+            "committed_leader_epoch": position.leader_epoch,
+            "committed_metadata": "",
+        }
+        for tp, position in read.items()
+    }
+    topics = [{"name": topic, "partitions": found} for topic, found in by_topic(rows).items()]
+    return encoded(
+        OFFSET_COMMIT, group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics
+    )
+
+
+def parse_offset_commit(answer: memoryview) -> ErrorResponse:
+    """Return the first error of an OffsetCommit v7 response."""
+    topics = decoded(OFFSET_COMMIT, answer).topics
     return ErrorResponse(
         _first_cause(row.error_code for topic in topics for row in topic.partitions)
     )

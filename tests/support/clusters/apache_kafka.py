@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -40,20 +40,33 @@ class ApacheKafka(NamedTuple):
     bootstrap: str
     log_dir: Path
     pid: int
+    secured: Mapping[str, str]
+    """The address of each listener of `apache_kafka`'s argument `secured`."""
 
 
 @asynccontextmanager
-async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheKafka]:
-    """Run a broker with these settings until the block ends. In their names, `_` stands for `.`."""
-    port, own = free_ports(2, SystemRng())
+async def apache_kafka(
+    directory: Path,
+    secured: Sequence[str] = (),
+    settings_of_security: Mapping[str, object] = {},
+    **keys: object,
+) -> AsyncIterator[ApacheKafka]:
+    """Run a broker with these settings until the block ends. In the names of `keys`, `_` stands for `.`.
+
+    `secured`: the names of further listeners, which are security protocols.
+    """
+    port, own, *others = free_ports(2 + len(secured), SystemRng())
+    addresses = {name: f"localhost:{found}" for name, found in zip(secured, others, strict=True)}
+    listeners = [f"{name}://{address}" for name, address in addresses.items()]
     zookeeper = ApacheZooKeeper(directory / "zookeeper", port, clock=SystemClock())
     await zookeeper.start()
     try:
         settings = {
             "broker.id": 1,
-            "listeners": f"PLAINTEXT://{HOST}:{own}",
+            "listeners": ",".join([f"PLAINTEXT://{HOST}:{own}", *listeners]),
             "log.dirs": directory / "logs",
             "zookeeper.connect": zookeeper.connect,
+            **settings_of_security,
             **{key.replace("_", "."): value for key, value in keys.items()},
         }
         properties = directory / "server.properties"
@@ -65,7 +78,7 @@ async def apache_kafka(directory: Path, **keys: object) -> AsyncIterator[ApacheK
             )
         try:
             await _wait_until_registered(f"{HOST}:{own}", process)
-            yield ApacheKafka(f"{HOST}:{own}", directory / "logs", process.pid)
+            yield ApacheKafka(f"{HOST}:{own}", directory / "logs", process.pid, addresses)
         finally:
             if process.returncode is None:
                 process.kill()

@@ -39,6 +39,7 @@ from minikafka.spark.progress import metrics_of
 from minikafka.spark.registry.options import parse_decode
 from minikafka.spark.registry.records import reading
 from minikafka.spark.security_options import connection_of
+from minikafka.spark.source.options import GROUP
 
 _OUTPUT: Final = "output"
 _LETTERS: Final = "dead letters of {}"
@@ -131,6 +132,7 @@ def _run_stream(
 def _letters(reader: DataFrameReader | DataStreamReader, source: SourceView) -> DataFrame:
     """Return the dead letters of a source, which are read apart from its view."""
     options = {**source.options, "includeHeaders": "true"}
+    options.pop(GROUP, None)  # the stream of the view commits what was read
     found = malformed(reader.format(FORMAT).options(**options).load(), source.decode)
     return dead_letters.letters(found, f.col(REASON))
 
