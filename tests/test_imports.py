@@ -48,7 +48,7 @@ def test_pyproject_defines_the_expected_number_of_import_contracts():
     """Without it, nothing would notice that a contract was deleted by mistake."""
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-    assert len(config["tool"]["importlinter"]["contracts"]) == 27
+    assert len(config["tool"]["importlinter"]["contracts"]) == 28
 
 
 def test_importing_the_spark_package_loads_no_broker():

@@ -21,8 +21,8 @@ FOR_CONTRIBUTORS = {"architecture.md", "contributing.md", "extending.md"}
 """Pages that also show paths inside the rooms, which may change."""
 GENERATED = {"configuration.md", "conformance.md"}
 KEYS = {**BrokerConfig.keys(), **ClusterConfig.keys(), **TopicConfig.keys()}
-NO_PATHS = re.compile(r"minikafka\.(errors\.[\w.]+|fish)$")
-"""Headers of records and the name of a file."""
+NO_PATHS = re.compile(r"minikafka\.(errors\.[\w.]+|fish|records)$")
+"""Headers of records, the name of a file, and the name of a table."""
 OF_FIXTURE = {f"minikafka.{name}" for kit in (Minikafka, LocalCluster) for name in dir(kit)}
 """Methods of the fixture `minikafka`, which has the name of the package."""
 PATH = re.compile(r"\bminikafka(?:\.\w+)+(?![\w/-])")
@@ -101,6 +101,7 @@ def test_public_names_are_these():
         "minikafka.simulation.run_seeded",
         "minikafka.spark.append_to_topics",
         "minikafka.spark.daemon",
+        "minikafka.spark.lakehouse.programs.append_to_table",
         "minikafka.spark.progress.OffsetsBehindListener",
         "minikafka.spark.register",
         "minikafka.spark.registry.decoded",

@@ -59,13 +59,13 @@ def append_to_topics(options: Mapping[str, str]) -> Callable[[DataFrame, int], N
 
     def append(batch: DataFrame, _: int) -> None:
         writer = batch.write.format(FORMAT).mode("append").options(**given)
-        found = None if is_known else _checkpoint_of(batch.sparkSession)
+        found = None if is_known else checkpoint_of(batch.sparkSession)
         (writer.option(CHECKPOINT, found) if found else writer).save()
 
     return append
 
 
-def _checkpoint_of(spark: SparkSession) -> str | None:
+def checkpoint_of(spark: SparkSession) -> str | None:
     """Return the checkpoint of the stream whose micro-batch this thread handles; None if Spark does not tell."""
     from pyspark.sql.utils import is_remote
 

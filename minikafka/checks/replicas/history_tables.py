@@ -35,7 +35,7 @@ from minikafka.checks.histories import (
 )
 from minikafka.checks.histories import OUTCOMES as EVENT_OUTCOMES
 from minikafka.checks.replicas.operations import reads_of, writes_of
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
 
 Counts: TypeAlias = Mapping[tuple[str, ...], int]

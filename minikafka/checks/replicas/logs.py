@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from minikafka.checks.replicas.log_directories import CheckedReplica, SegmentFile
 from minikafka.kafka.records.header import CONTROL, TRANSACTIONAL
 from minikafka.kafka.records.transactions import VISIBLE
-from minikafka.spark.pipelines.frames import map_in_arrow
+from minikafka.spark.frames import map_in_arrow
 from minikafka.spark.replicas import (
     BATCHES,
     CHOSEN,

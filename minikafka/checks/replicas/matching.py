@@ -19,7 +19,7 @@ from minikafka.checks.replicas.anomalies import Rule, findings, rule
 from minikafka.checks.replicas.history_tables import content_of
 from minikafka.checks.replicas.logs import PARTITION, is_control
 from minikafka.kafka.records.transactions import ABORTED, VISIBLE
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 
 _PLACE: Final = (*PARTITION, "offset")
 _CLAIMS: Final = ("somewhere", "missing", "unknown", "aborted", "failed")

@@ -22,7 +22,7 @@ from minikafka.checks.histories import (
     UNKNOWN,
     WRITE,
 )
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
 
 _NULL: Final = "xxhash64('')"

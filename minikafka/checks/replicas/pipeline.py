@@ -26,7 +26,7 @@ from minikafka.checks.replicas.log_directories import (
     running_brokers,
 )
 from minikafka.checks.replicas.logs import PARTITION, Limits
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
 

@@ -70,10 +70,10 @@ def save(work: Save) -> dict[str, Any]:
 def _rows(work: Save) -> Iterator[pa.RecordBatch]:
     for group, batch in decoded_groups(work.options, [OffsetRange(work.tp, *work.tile)]):
         columns = [batch.column(name) for name in SCHEMA.names[:-1]]
-        yield pa.RecordBatch.from_arrays([*columns, _epochs(group, batch)], schema=SCHEMA)
+        yield pa.RecordBatch.from_arrays([*columns, epochs(group, batch)], schema=SCHEMA)
 
 
-def _epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
+def epochs(group: list[Section], batch: pa.RecordBatch) -> pa.Array:
     """Return the leader epoch of each row, taken from the record batch that contains the row."""
     bases = np.array([section.base_offset for section in group], dtype=np.int64)
     epochs = np.array([section.leader_epoch for section in group], dtype=np.int32)

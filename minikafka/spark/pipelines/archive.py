@@ -19,16 +19,18 @@ from pyspark.sql import SparkSession
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.key_stores import prepared
+from minikafka.spark.lakehouse.stage import NULL
+from minikafka.spark.lakehouse.tables import TableSettings
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet import archive_save
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
 from minikafka.spark.parquet.archive_save import Save
-from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines import archive_table
+from minikafka.spark.pipelines.archive_history import check_history, lost_part
 from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
 from minikafka.spark.source import planning
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.positions import Positions
-from minikafka.spark.source.ranges import DataLost
 from minikafka.spark.source.subscription import SUBSCRIBE
 from minikafka.spark.wire.leaders import Position
 from minikafka.spark.workers import run_tasks
@@ -54,12 +56,16 @@ class ArchiveSettings:
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The options that protect connections."""
 
+    table: TableSettings | None = None
+    """The table of Delta Lake or Iceberg that holds the archive; None for Parquet files in `directory`."""
+
     def archive(self) -> ArchiveDirectory:
         """Return the archive. Raises `ConfigError`."""
         return ArchiveDirectory(self.directory, self.storage)
 
     def read_options(self) -> ReadOptions:
         """Return the options for reading committed records with their headers. Lost records raise an error."""
+        is_nulled = self.table is not None and self.table.timestamps == NULL
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),
@@ -67,6 +73,7 @@ class ArchiveSettings:
             "includeHeaders": "true",
             "kafka.isolation.level": "read_committed",
             **self.security,
+            "failOnTimestampOverflow": str(not is_nulled).lower(),
         }
         return prepared(parse(options, Mode.STREAM))
 
@@ -87,6 +94,16 @@ class _Run:
 
 def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
     """Archive the records that exist now and return the counts; with an interval, repeat until Ctrl-C."""
+    if settings.table is not None:
+        archive = archive_table.TableArchive(
+            topics=settings.topics,
+            options=settings.read_options(),
+            table=settings.table,
+            interval_s=settings.interval_s,
+            records_per_file=settings.records_per_file,
+            skip_lost=settings.skip_lost,
+        )
+        return archive_table.run(spark, archive, report)
     directory = settings.archive()
     stamp = datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
     done = _Run(f"{stamp:%Y%m%dT%H%M%S}-{os.urandom(4).hex()}", settings.topics)
@@ -150,7 +167,7 @@ class _Archiving:
         first = planning.first_positions(self._options)
         begin = first | self._archived_ends()
         end = planning.latest_positions(self._options, begin)
-        self._check_history(begin, end)
+        check_history(self._options, begin, end, self._directory.url)
         works: list[Save] = []
         for tp in sorted(begin):
             for missing in self._missing(tp, begin[tp], end[tp]):
@@ -176,17 +193,6 @@ class _Archiving:
                     ends[tp] = archive_save.end_of(last, tiles[-1].end)
         return ends
 
-    def _check_history(self, begin: Positions, end: Positions) -> None:
-        """Raise `PipelineError` if an archived log was truncated, or its topic was deleted and recreated."""
-        try:
-            if gone := sorted(begin.keys() - end.keys()):
-                raise DataLost(f"{gone[0]} was deleted, and its topic has fewer partitions now")
-            planning.plan_stream(self._options, begin, {tp: end[tp] for tp in begin})
-        except DataLost as error:
-            reason = str(error).partition("; set failOnDataLoss")[0]
-            text = f"{reason}: the archive {self._directory.url} holds records of the former log"
-            raise PipelineError(f"{text}; archive to a new directory") from error
-
     def _missing(self, tp: TopicPartition, begin: Position, end: Position) -> Iterator[Tile]:
         """Yield the partition's offset ranges up to `end` that are neither archived nor listed as lost.
 
@@ -203,14 +209,9 @@ class _Archiving:
 
         If `skip_lost` is set, deleted offsets are listed as lost. Otherwise they raise `PipelineError`.
         """
-        if tile.start >= earliest:
+        lost = lost_part(tp, tile, earliest, skip_lost=self._settings.skip_lost)
+        if lost is None:
             return tile
-        lost = Tile(tile.start, min(tile.end, earliest))
-        if not self._settings.skip_lost:
-            raise PipelineError(
-                f"offsets {lost.start} to {lost.end - 1} of {tp} were deleted before they were archived;"
-                " --skip-lost archives the rest and lists them as lost"
-            )
         self._report.note(f"{tp}: offsets {lost.start} to {lost.end - 1} are lost")
         self._done.lost.append(_entry(tp, lost))
         return Tile(lost.end, tile.end) if lost.end < tile.end else None

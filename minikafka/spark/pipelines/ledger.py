@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from minikafka.broker.ledger.writer import number_of
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 from minikafka.spark.pipelines.plot import Chart, Series, check_path, write
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table

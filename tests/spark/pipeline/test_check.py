@@ -20,7 +20,7 @@ from minikafka.checks.replicas.anomalies import KINDS
 from minikafka.checks.replicas.pipeline import CheckSettings, run
 from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
-from minikafka.spark.pipelines.frames import kept
+from minikafka.spark.frames import kept
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Report, Summary
 from minikafka.spark.records.encode import Producer

@@ -13,8 +13,11 @@ from typing import Final, TypeAlias
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.toml import read_toml
+from minikafka.spark.lakehouse.opening import check_table
+from minikafka.spark.lakehouse.tables import FORMATS as LAKES
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet.table_directory import TableDirectory
+from minikafka.spark.pipelines.run.lakes import LakeSink, lake_sink
 from minikafka.spark.pipelines.run.toml_table import TomlTable, shown
 from minikafka.spark.pipelines.streams.streams import (
     MAX_OFFSETS_PER_TRIGGER,
@@ -32,6 +35,7 @@ from minikafka.spark.source.options import Mode
 FORMATS: Final = ("raw", "string", "json", "csv", *registry_options.FORMATS)
 OUTPUT_MODES: Final = ("append", "update", "complete")
 SAVE_MODES: Final = ("append", "overwrite", "error")
+CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DELAY: Final = re.compile(
     r"(?:\s*[0-9]+ +(?:(?:micro|milli)?second|minute|hour|day|week|month|year)s?\b)+\s*",
@@ -145,7 +149,7 @@ class ConsoleSink:
     mode: str = "append"
 
 
-Sink: TypeAlias = TopicSink | ParquetSink | ConsoleSink
+Sink: TypeAlias = TopicSink | ParquetSink | LakeSink | ConsoleSink
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,12 @@ def topics_at_start(
     ]
     read = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
     return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
+
+
+def check_sink(definition: Definition) -> None:
+    """Raise `TableError` if the catalog or the place of the sink's table does not answer."""
+    if isinstance(definition.sink, LakeSink):
+        check_table(definition.sink.settings)
 
 
 def _topics(source: SourceView) -> list[str]:
@@ -420,16 +430,19 @@ def _check_names(file: str, views: Sequence[SourceView | Step]) -> None:
 
 
 def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
-    kind = table.choice("kind", ("topic", "parquet", "console"))
+    kind = table.choice("kind", ("topic", "parquet", *LAKES, "console"))
     if kind == "topic":
         return _topic_sink(table, trigger, given)
+    modes = ("append",) if trigger else SAVE_MODES
+    if kind in LAKES:
+        return lake_sink(table, kind, modes, CODECS)
     if kind == "parquet":
         path, columns = table.text("path"), table.texts("partition_by")
         storage = table.mapping("storage")
         _checked(table, lambda: TableDirectory(path, storage))
         _check_partition_columns(table, columns)
-        mode = table.choice("mode", ("append",) if trigger else SAVE_MODES, "append")
-        codec = table.choice("compression", ("zstd", "snappy", "gzip", "lz4", "none"), "zstd")
+        mode = table.choice("mode", modes, "append")
+        codec = table.choice("compression", CODECS, "zstd")
         table.finish()
         return ParquetSink(path, mode, columns, codec, storage)
     rows = table.positive("rows", 20)

@@ -90,7 +90,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
 
     frame = _views(spark, definition, read, observe)
     with report.stage(definition.name):
-        save(frame, definition.sink, report)
+        facts = save(frame, definition.sink, report)
         dead = [
             dead_letters.send(
                 _letters(spark.read, one), connection_of(one.options), one.dead_letter
@@ -100,7 +100,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
         ]
     is_counted = not isinstance(definition.sink, ConsoleSink)
     counts = {name: metrics_of(found) for name, found in observations.items()} if is_counted else {}
-    return _summary(definition, counts, {}, sum(dead) if dead else None)
+    return _summary(definition, counts, {}, sum(dead) if dead else None, more=facts)
 
 
 def _run_stream(
@@ -126,7 +126,8 @@ def _run_stream(
     counts = dict(totals.observed) | ({} if rows is None else {_OUTPUT: {RECORDS: rows}})
     dead = [dead_letters.number(counts.get(name, {})) for name in others]
     facts: dict[str, Fact] = {"batches": totals.batches}
-    return _summary(definition, counts, facts, sum(dead) if dead else None, totals.dropped)
+    letters = sum(dead) if dead else None
+    return _summary(definition, counts, facts, letters, totals.dropped, more=output.facts())
 
 
 def _letters(reader: DataFrameReader | DataStreamReader, source: SourceView) -> DataFrame:
@@ -196,12 +197,13 @@ def _summary(
     facts: Mapping[str, Fact],
     dead: int | None,
     dropped: Mapping[str, int] | None = None,
+    more: Mapping[str, Fact] | None = None,
 ) -> Summary:
     """Return the summary, with a table of the sources if there are several.
 
     A console sink has no counts, because Spark stops reading when enough rows to print were read.
     `dead`: the number of dead letters, or None without a topic for them. `dropped`: the rows that Spark's
-    operators with state have dropped, by reason; None for a batch.
+    operators with state have dropped, by reason; None for a batch. `more`: facts about the sink.
     """
     letters = {} if dead is None else {"dead_letters": dead}
     if isinstance(definition.sink, ConsoleSink):
@@ -214,6 +216,7 @@ def _summary(
         **letters,
         **_dropped(definition, counts, dropped or {}),
         "rows_written": counts.get(_OUTPUT, {}).get(RECORDS, 0),
+        **(more or {}),
     }
     if not any(source.decode.finds_malformed for source in definition.sources):
         del found["malformed"]

@@ -1,4 +1,4 @@
-"""The sinks of a pipeline: topics, Parquet files, the console."""
+"""The sinks of a pipeline: topics, Parquet files, tables of Delta Lake and Iceberg, the console."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.key_stores import prepared
+from minikafka.spark.lakehouse.append import LakeWriter
+from minikafka.spark.lakehouse.stage import NULL
 from minikafka.spark.pipelines.run.columns import as_records
 from minikafka.spark.pipelines.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
-from minikafka.spark.pipelines.session.report import Report, Table
+from minikafka.spark.pipelines.run.lakes import LakeSink
+from minikafka.spark.pipelines.session.report import Fact, Report, Table
 from minikafka.spark.pipelines.streams.checkpoints import CheckpointFiles
+from minikafka.spark.pipelines.streams.lakes import LakeStream
 from minikafka.spark.pipelines.streams.streams import StreamTotals
 from minikafka.spark.pipelines.streams.tables import TableSettings, save_table, table_stream
 from minikafka.spark.pipelines.times import facts_of
@@ -41,14 +45,22 @@ def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
     return frame
 
 
-def save(frame: DataFrame, sink: Sink, report: Report) -> None:
-    """Write a table to the sink."""
+def save(frame: DataFrame, sink: Sink, report: Report) -> Mapping[str, Fact]:
+    """Write a table to the sink. Return further facts about the result."""
+    if isinstance(sink, LakeSink):
+        added = LakeWriter(sink.settings).add_batch(frame, sink.mode, instead=_OTHER_MODES)
+        return _nulled(sink, added.nulled)
     if isinstance(sink, ConsoleSink):
         report.table(_shown(frame, sink.rows, _ROWS))
     elif isinstance(sink, TopicSink):
         frame.write.format(FORMAT).mode("append").options(**sink.options).save()
     else:
         save_table(frame, _table(sink), sink.mode, instead=_OTHER_MODES)
+    return {}
+
+
+def _nulled(sink: LakeSink, number: int) -> Mapping[str, Fact]:
+    return {"timestamps_nulled": number} if sink.settings.timestamps == NULL else {}
 
 
 class StreamOutput(NamedTuple):
@@ -60,6 +72,8 @@ class StreamOutput(NamedTuple):
 
     writer: DataStreamWriter
     committed: Callable[[StreamTotals], int | None]
+    facts: Callable[[], Mapping[str, Fact]] = dict
+    """Returns further facts about the result."""
 
 
 @contextmanager
@@ -72,6 +86,12 @@ def stream_output(
         assert checkpoint is not None, "a stream into files has a checkpoint"
         with table_stream(frame.sparkSession, _table(sink), checkpoint) as table:
             yield StreamOutput(writer.foreachBatch(table), lambda _: table.rows)
+    elif isinstance(sink, LakeSink):
+        assert checkpoint is not None, "a stream into a table has a checkpoint"
+        lake = LakeStream(frame.sparkSession, sink.settings, checkpoint)
+        yield StreamOutput(
+            writer.foreachBatch(lake), lambda _: lake.rows, lambda: _nulled(sink, lake.nulled)
+        )
     elif isinstance(sink, TopicSink) and parse(sink.options).exactly_once:
         options = prepared(parse(sink.options))
         yield StreamOutput(writer, lambda totals: rows_of_run(options, totals.query, totals.run))

@@ -115,6 +115,10 @@ class TomlTable:
             found[names[name.lower()]] = self._option(name, value)
         return found
 
+    def texts_by_key(self) -> dict[str, str]:
+        """Return all keys of the table as texts. Nested names are joined by dots."""
+        return {name: self._option(name, value) for name, value in flatten(self.values).items()}
+
     def finish(self) -> None:
         """Raise ConfigError if the table has a key that was not read."""
         for name, _ in self._unread({}):

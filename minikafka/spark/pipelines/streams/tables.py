@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.frames import map_in_arrow, quoted
 from minikafka.spark.micro_batches import plan_of
 from minikafka.spark.parquet.table_directory import (
     MicroBatch,
@@ -36,7 +37,6 @@ from minikafka.spark.parquet.table_directory import (
 )
 from minikafka.spark.parquet.table_read import TableRead
 from minikafka.spark.parquet.table_save import PLACE, STAGED, TableStage, write_empty
-from minikafka.spark.pipelines.frames import map_in_arrow, quoted
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.streams.checkpoints import planned_offsets, query_id
 from minikafka.spark.storage.files import STAGING

@@ -15,7 +15,8 @@ from minikafka.tools.cli.terminal.command_group import Entry, LazyGroup
 
 _COMMANDS: Final = {
     "run": Entry("run", "Run the pipeline that a TOML file describes."),
-    "archive": Entry("archive", "Write topics to Parquet files, each record once."),
+    "archive": Entry("archive", "Write topics to Parquet files or a table, each record once."),
+    "compact": Entry("compact", "Merge small files of a Delta Lake or Iceberg table."),
     "window": Entry("window", "Count records per window of time, in total or by key."),
     "lag": Entry("lag", "Measure the lag of consumer groups over time."),
     "restore": Entry("restore", "Write an archived topic into a topic, and check it."),

@@ -169,13 +169,18 @@ def launch_options(command: Callable[..., None]) -> Callable[..., None]:
         debug: bool,
         **rest: Any,
     ) -> None:
-        if missing := [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]:
-            text = f"pipelines need {', '.join(missing)}: pip install 'minikafka[spark]'"
-            raise MinikafkaError(text)
+        require_spark()
         launch = Launch(bootstrap, data, master, conf, wants_json(), quiet, debug)
         command(launch=launch, **rest)
 
     return with_launch
+
+
+def require_spark() -> None:
+    """Raise MinikafkaError if pyspark, pyarrow or numpy is not installed."""
+    if missing := [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]:
+        text = f"pipelines need {', '.join(missing)}: pip install 'minikafka[spark]'"
+        raise MinikafkaError(text)
 
 
 continuous_option = click.option(
@@ -241,4 +246,29 @@ plot_option = click.option(
     metavar="FILE",
     callback=not_blank,
     help="Draw the result: a picture (.png), or a page that needs no network (.html).",
+)
+
+
+def lake_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a command with `--table` and `--catalog`."""
+    for option in reversed(_OF_TABLES):
+        command = option(command)
+    return command
+
+
+_OF_TABLES = (
+    click.option(
+        "--table",
+        metavar="NAMESPACE.NAME",
+        callback=not_blank,
+        help="Name of an Iceberg table in its catalog (default: minikafka.records).",
+    ),
+    click.option(
+        "--catalog",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=key_value_pairs,
+        help="A property of the Iceberg catalog, such as uri=http://HOST:8181; may be repeated. "
+        "Default: a SQLite file in the directory of the table.",
+    ),
 )

@@ -43,4 +43,5 @@ def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool |
         lambda spark, report: pipeline.run(spark, definition, report),
         brokers=definitions.brokers_at_start(definition, security),
         topics=definitions.topics_at_start(definition, security),
+        check=lambda: definitions.check_sink(definition),
     )

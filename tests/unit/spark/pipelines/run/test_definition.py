@@ -297,10 +297,21 @@ MISTAKES = {
         "f.toml, [source.clicks]: dead_letter: the sink writes to d: name another topic"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'kafka'": (
-        'f.toml, [sink]: kind must be "topic" or "parquet" or "console", not "kafka"'
+        'f.toml, [sink]: kind must be "topic" or "parquet" or "delta" or "iceberg" or "console", not'
+        ' "kafka"'
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nmode = 'complete'": (
         'f.toml, [sink]: mode must be "append", not "complete"'
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'delta'": (
+        "f.toml, [sink]: path is missing: name the directory or the URI of the table"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'iceberg'\npath = 's3://one/p'": (
+        "f.toml, [sink]: s3://one/p: a table in an object storage needs a catalog: name its"
+        " properties, such as uri"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'iceberg'\npath = 'p'\ntimestamps = 'drop'": (
+        'f.toml, [sink]: timestamps must be "refuse" or "null", not "drop"'
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'hdfs://one/p'": (
         "f.toml, [sink]: hdfs://one/p: the writers of an output need a store that creates an object only if it is"

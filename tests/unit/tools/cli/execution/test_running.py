@@ -36,6 +36,7 @@ WITHOUT_LIMIT = {
     "kafka-home",
     "kafka-tool",
     "logs",
+    "pipeline compact",
     "pipeline package",
     "snapshots list",
     "snapshots remove",

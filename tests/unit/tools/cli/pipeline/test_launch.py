@@ -109,6 +109,12 @@ def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, mes
         ("copy t --to t --checkpoint c -b h:1", "t would be copied to itself"),
         ("archive t --to {}", "is a file"),
         ("window t --parquet {}", "is a file"),
+        ("archive t --to d --partition-by date", "--partition-by needs --format delta or iceberg"),
+        ("archive t --to d --format delta --table a.b", "have no effect on the format delta"),
+        ("archive t --to d --format iceberg --table a", "table must be NAMESPACE.NAME, not 'a'"),
+        ("compact", "name the directory of the table, or --catalog with its properties"),
+        ("compact nowhere", "there is no table of Delta Lake or Iceberg"),
+        ("compact d --format delta --expire 5", "--expire must be a duration such as 30s"),
     ],
 )
 def test_wrong_option_of_a_pipeline_is_a_usage_error(words, said):

@@ -1,0 +1,415 @@
+"""Tables of Apache Iceberg, through the library pyiceberg, which needs no Java.
+
+A mark is a property of the table, which changes in the same commit as the snapshot. The summary of the snapshot has the
+marks too. Without properties of a catalog, the catalog is the SQLite file `catalog.db` in the table's directory, and
+`metadata/version-hint.text` names the newest metadata for readers that know only the directory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from functools import partial
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from minikafka.base.errors import ConfigError, MinikafkaError
+from minikafka.spark.lakehouse import iceberg_upkeep as upkeep
+from minikafka.spark.lakehouse.columns import Evolution, evolution
+from minikafka.spark.lakehouse.places import absolute, file_uri, is_uri, opened
+from minikafka.spark.lakehouse.rules import DATE, HOUR, Rule, check_rules
+from minikafka.spark.lakehouse.stage import StagedFile
+from minikafka.spark.lakehouse.tables import (
+    COMMITS_MAX,
+    ORPHAN_S,
+    Compacted,
+    Expired,
+    Layout,
+    Marks,
+    NoLibrary,
+    TableError,
+    TableSettings,
+    check_marks,
+)
+
+CATALOG_FILE: Final = "catalog.db"
+_CATALOG: Final = "default"
+"""The name of the catalog, under which pyiceberg also finds the settings of the user's own file."""
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+_ANSWER_S: Final = 60
+"""Maximum time to wait for an answer of a REST catalog."""
+_RETRIES: Final = "commit.retry.num-retries"
+_EPOCH: Final = date(1970, 1, 1)
+
+
+class IcebergTable:
+    """A table of Iceberg in a catalog."""
+
+    def __init__(self, settings: TableSettings) -> None:
+        self._settings = settings
+        self._place = absolute(settings.place) if settings.place else ""
+        if "." not in settings.name:
+            raise ConfigError(f"table must be NAMESPACE.NAME, not {settings.name!r}")
+        try:
+            self._library = import_module("pyiceberg.catalog")
+            self._errors = import_module("pyiceberg.exceptions")
+            if not settings.catalog:
+                import_module("sqlalchemy")
+        except ModuleNotFoundError as error:
+            raise NoLibrary(
+                f"the format iceberg needs {error.name}: pip install 'minikafka[iceberg]'"
+            ) from error
+        if not settings.catalog and is_uri(self._place) and not self._place.startswith("file:"):
+            raise ConfigError(
+                f"{self._place}: a table in an object storage needs a catalog: name its properties, such as uri"
+            )
+        self._known: Any = None
+
+    def _catalog(self) -> Any:
+        """Return the catalog. Raises `TableError` if it does not answer."""
+        if self._known is None:
+            given = dict(self._settings.catalog)
+            name = given.pop("name", _CATALOG)
+            if not self._settings.catalog:
+                os.makedirs(self._local, exist_ok=True)
+                given = {
+                    "type": "sql",
+                    "uri": f"sqlite:///{self._local}/{CATALOG_FILE}",
+                    "warehouse": file_uri(self._local),
+                }
+            with self._reported():
+                _check_answer(given)
+                self._known = self._library.load_catalog(name, **given)
+            _limit_waiting(self._known)
+        return self._known
+
+    @property
+    def _local(self) -> str:
+        """The path of the table's directory, without a catalog of the user."""
+        return opened(self._place)[1]
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        """Raise every error of the catalog and of its network as `TableError` with a text of one line."""
+        try:
+            yield
+        except MinikafkaError:
+            raise
+        except Exception as error:  # catalogs raise errors of many libraries
+            raise TableError(self._sentence(error)) from error
+
+    def _sentence(self, error: Exception) -> str:
+        settings = self._settings
+        where = settings.catalog_shown if settings.catalog else f"{self._place}/{CATALOG_FILE}"
+        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        return (
+            f"catalog: {where} cannot be used for the table {self._settings.name} ({type(error).__name__}: {reason}):"
+            " check its address and credentials, and that it runs; nothing was added, and a restart continues"
+        )
+
+    def exists(self) -> bool:
+        """True if the table is in the catalog."""
+        if not self._settings.catalog and not os.path.exists(f"{self._local}/{CATALOG_FILE}"):
+            return False
+        catalog = self._catalog()
+        with self._reported():
+            return bool(catalog.table_exists(self._settings.name))
+
+    def _load(self) -> Any:
+        """Return the newest state of the table.
+
+        The library must not repeat a commit: it would add the files of a micro-batch again after those of another
+        driver. The setting is not written to the table.
+        """
+        catalog = self._catalog()
+        with self._reported():
+            table = catalog.load_table(self._settings.name)
+        table.metadata.properties[_RETRIES] = "0"
+        return table
+
+    def prepare(self, rows: pa.Schema) -> Layout:
+        """Create the table, or add the columns that it lacks and widen those whose type has become wider."""
+        rules = check_rules(self._settings.partition_by, rows)
+        if not self.exists():
+            self._create(rows, rules)
+        table = self._load()
+        self._check_partitioning(table, rules)
+        change = evolution(_schema(table), rows, self._settings.shown, can_widen=True)
+        if change.added or change.widened:
+            self._evolve(table, change)
+            table = self._load()
+        known = {field.name.lower(): field for field in _schema(table)}
+        columns = pa.schema([known[name.lower()] for name in rows.names])
+        rules = check_rules(rules, columns)
+        return Layout(tuple(columns.names), columns, rules, f"{_plain(table.location())}/data")
+
+    def _create(self, rows: pa.Schema, rules: Sequence[Rule]) -> None:
+        catalog = self._catalog()
+        location = file_uri(self._place) if self._place else None
+        with self._reported():
+            catalog.create_namespace_if_not_exists(self._settings.name.rpartition(".")[0])
+            creating = catalog.create_table_transaction(
+                self._settings.name, rows, location=location, properties=_PROPERTIES
+            )
+            with creating as transaction, transaction.update_spec() as spec:
+                for rule in rules:
+                    spec.add_field(rule.column, *_transform(rule))
+        self._hint()
+
+    def _check_partitioning(self, table: Any, rules: Sequence[Rule]) -> None:
+        schema = table.schema()
+        found = [
+            (schema.find_column_name(one.source_id), str(one.transform))
+            for one in table.spec().fields
+        ]
+        wanted = [(rule.column, str(_transform(rule)[0])) for rule in rules]
+        if [(name.lower(), how) for name, how in wanted] != [
+            (name.lower(), how) for name, how in found
+        ]:
+            raise ConfigError(
+                f"partition_by: {self._settings.shown} is partitioned by {_listed(found)}, not by {_listed(wanted)}:"
+                " set the same partitioning, or name a new table"
+            )
+
+    def _evolve(self, table: Any, change: Evolution) -> None:
+        schemas = import_module("pyiceberg.io.pyarrow")
+        added = schemas._pyarrow_to_schema_without_ids(pa.schema([*change.added, *change.widened]))
+        with self._reported(), table.update_schema() as update:
+            update.union_by_name(added)
+        self._hint()
+
+    def marks(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the marks that the table has."""
+        return _marks(self._load(), names) if self.exists() else {}
+
+    def commit(
+        self,
+        files: Sequence[StagedFile],
+        marks: Marks,
+        expected: Marks,
+        notes: Mapping[str, str],
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Add files and set marks in one step."""
+        for attempt in range(1, COMMITS_MAX + 1):
+            table = self._load()
+            check_marks(_marks(table, list(marks)), expected, marks, self._settings.shown)
+            try:
+                self._commit(table, files, marks, notes, overwrite=overwrite)
+            except self._errors.CommitFailedException as error:
+                if attempt == COMMITS_MAX:
+                    raise TableError(self._sentence(error)) from error
+            else:
+                self._hint()
+                return
+
+    def _commit(
+        self,
+        table: Any,
+        files: Sequence[StagedFile],
+        marks: Marks,
+        notes: Mapping[str, str],
+        *,
+        overwrite: bool,
+    ) -> None:
+        texts = {name: str(number) for name, number in marks.items()}
+        added = [_data_file(table, one) for one in files]
+        with self._committing(), table.transaction() as transaction:
+            if texts:
+                transaction.set_properties(texts)
+            update = transaction.update_snapshot(snapshot_properties={**notes, **texts})
+            with update.overwrite() if overwrite else update.merge_append() as snapshot:
+                for file in _files(table) if overwrite else ():
+                    snapshot.delete_data_file(file)
+                for file in added:
+                    snapshot.append_data_file(file)
+
+    @contextmanager
+    def _committing(self) -> Iterator[None]:
+        """Raise the library's error for a lost race unchanged, and every other error as `TableError`."""
+        lost = None
+        with self._reported():
+            try:
+                yield
+            except self._errors.CommitFailedException as error:
+                lost = error
+        if lost is not None:
+            raise lost
+
+    def compact(self, target_bytes: int) -> Compacted:
+        """Merge small files. Readers of older snapshots still find the files that were merged."""
+        table = self._load()
+        if table.current_snapshot() is None:
+            return Compacted(0, 0)
+        directory = f"{_plain(table.location())}/data"
+        with self._reported():
+            groups = upkeep.small_files(table, target_bytes)
+            files = [upkeep.merged(table, _schema(table), directory, tasks) for tasks in groups]
+        old = [task.file for tasks in groups for task in tasks]
+        if files:
+            self._replace(old, files)
+        return Compacted(len(old), len(files))
+
+    def _replace(self, old: Sequence[Any], files: Sequence[StagedFile]) -> None:
+        """Replace files in one step. Raises `TableError` if another process has removed one of the old files."""
+        for attempt in range(1, COMMITS_MAX + 1):
+            table = self._load()
+            try:
+                with (
+                    self._committing(),
+                    table.transaction() as transaction,
+                    transaction.update_snapshot().overwrite() as snapshot,
+                ):
+                    for file in old:
+                        snapshot.delete_data_file(file)
+                    for one in files:
+                        snapshot.append_data_file(_data_file(table, one))
+            except self._errors.CommitFailedException as error:
+                if attempt == COMMITS_MAX:
+                    raise TableError(self._sentence(error)) from error
+            else:
+                self._hint()
+                return
+
+    def expire(self, age_s: int, now_ms: int) -> Expired:
+        """Remove the snapshots that were replaced more than `age_s` seconds ago, and the files that only they have."""
+        table = self._load()
+        old = upkeep.replaced_before(table, now_ms - 1000 * age_s)
+        with self._reported():
+            before = set().union(*upkeep.files_of(table))
+            if old:
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+                self._hint()
+            table = self._load()
+            data, others = upkeep.files_of(table)
+            lost = before - data - others
+            limit_ms = now_ms - 1000 * max(age_s, ORPHAN_S)
+            lost |= upkeep.orphans(f"{_plain(table.location())}/data", data, limit_ms)
+            return Expired(len(old), upkeep.remove(table, lost))
+
+    def _hint(self) -> None:
+        """Name the newest metadata in `version-hint.text`, for readers that know only the directory."""
+        if self._settings.catalog:
+            return
+        table = self._load()
+        newest = _plain(table.metadata_location)
+        folder, name = os.path.split(newest)
+        draft = f"{folder}/version-hint.draft"
+        with open(draft, "w") as file:
+            file.write(name.removesuffix(".metadata.json"))
+        os.replace(draft, f"{folder}/version-hint.text")
+
+
+def _check_answer(properties: Mapping[str, str]) -> None:
+    """Raise requests.Timeout if a REST catalog accepts connections, but does not answer.
+
+    The library itself would wait without a limit. It reports every other error.
+    """
+    uri = properties.get("uri", "")
+    if not uri.startswith("http"):
+        return
+    requests = import_module("requests")
+    try:
+        requests.get(f"{uri.rstrip('/')}/v1/config", timeout=_ANSWER_S)
+    except requests.Timeout:
+        raise
+    except requests.RequestException:
+        return
+
+
+def _limit_waiting(catalog: Any) -> None:
+    """Let the requests to a REST catalog fail if there is no answer in time."""
+    session = getattr(catalog, "_session", None)
+    if session is not None:
+        session.request = partial(session.request, timeout=_ANSWER_S)
+
+
+def _plain(location: str) -> str:
+    """Return a path for a URI of a local file, and other URIs unchanged."""
+    return (
+        "/" + location.removeprefix("file:").lstrip("/")
+        if location.startswith("file:")
+        else location
+    )
+
+
+def _schema(table: Any) -> pa.Schema:
+    """Return the columns of the table, with the ids of the fields in their metadata."""
+    return table.schema().as_arrow()
+
+
+def _marks(table: Any, names: Sequence[str]) -> dict[str, int]:
+    return {name: int(table.properties[name]) for name in names if name in table.properties}
+
+
+def _transform(rule: Rule) -> tuple[Any, str]:
+    """Return the transform of Iceberg for a rule, and the name of the partition field."""
+    transforms = import_module("pyiceberg.transforms")
+    if rule.unit == DATE:
+        return transforms.DayTransform(), f"{rule.column}_day"
+    if rule.unit == HOUR:
+        return transforms.HourTransform(), f"{rule.column}_hour"
+    return transforms.IdentityTransform(), rule.column
+
+
+def _listed(fields: Sequence[tuple[str, str]]) -> str:
+    return (
+        ", ".join(name if how == "identity" else f"{how}({name})" for name, how in fields)
+        or "no column"
+    )
+
+
+def _files(table: Any) -> Iterator[Any]:
+    """Yield the data files of the newest snapshot."""
+    snapshot = table.current_snapshot()
+    for manifest in snapshot.manifests(table.io) if snapshot else ():
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+            yield entry.data_file
+
+
+def _data_file(table: Any, file: StagedFile) -> Any:
+    """Return the entry of a file, with the bounds and counts of its columns from the file's footer."""
+    manifest, typedef = import_module("pyiceberg.manifest"), import_module("pyiceberg.typedef")
+    reading = import_module("pyiceberg.io.pyarrow")
+    schema = table.schema()
+    types = [schema.find_type(one.source_id) for one in table.spec().fields]
+    values = (
+        _partition_value(value, is_date=str(kind) == "date")
+        for value, kind in zip(file.key, types, strict=True)
+    )
+    statistics = reading.data_file_statistics_from_parquet_metadata(
+        parquet_metadata=pq.read_metadata(io.BytesIO(file.footer)),
+        stats_columns=reading.compute_statistics_plan(schema, table.properties),
+        parquet_column_mapping=reading.parquet_path_to_id_mapping(schema),
+    )
+    return manifest.DataFile.from_args(
+        content=manifest.DataFileContent.DATA,
+        file_path=file_uri(file.path),
+        file_format=manifest.FileFormat.PARQUET,
+        partition=typedef.Record(*values),
+        file_size_in_bytes=file.bytes,
+        sort_order_id=None,
+        spec_id=table.metadata.default_spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+
+
+def _partition_value(value: object, *, is_date: bool) -> object:
+    """Return a partition value as manifests store it: a date, also as text, as days since 1970."""
+    if is_date and isinstance(value, str):
+        value = date.fromisoformat(value)
+    return (value - _EPOCH).days if isinstance(value, date) else value

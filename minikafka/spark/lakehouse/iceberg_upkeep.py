@@ -1,0 +1,124 @@
+"""Merging of small files and removal of old snapshots of an Iceberg table, which pyiceberg leaves to its users."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.lakehouse.places import opened
+from minikafka.spark.lakehouse.stage import KEEP, Stage, StagedFile
+
+_LABEL: Final = "compact"
+
+
+def small_files(table: Any, target_bytes: int) -> list[list[Any]]:
+    """Return groups of scan tasks whose files are to be merged: of one partition, and together below the target."""
+    tasks = defaultdict(list)
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            raise ConfigError(
+                f"{'.'.join(table.name())} has files with deleted rows: compact it with the engine that deletes them"
+            )
+        if task.file.file_size_in_bytes < target_bytes:
+            tasks[(task.file.spec_id, tuple(_values(task.file)))].append(task)
+    return [group for found in tasks.values() for group in _groups(found, target_bytes)]
+
+
+def _groups(tasks: Sequence[Any], target_bytes: int) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    size = 0
+    for task in sorted(tasks, key=lambda one: one.file.file_path):
+        if group and size + task.file.file_size_in_bytes > target_bytes:
+            if len(group) > 1:
+                yield group
+            group, size = [], 0
+        group.append(task)
+        size += task.file.file_size_in_bytes
+    if len(group) > 1:
+        yield group
+
+
+def merged(table: Any, schema: pa.Schema, directory: str, tasks: Sequence[Any]) -> StagedFile:
+    """Write the rows of the files of one partition to a new file."""
+    stage = Stage(schema, (), directory, _LABEL, timestamps=KEEP)
+    [file] = stage.files(_rows(table, tasks))
+    return file._replace(key=tuple(_values(tasks[0].file)))
+
+
+def _rows(table: Any, tasks: Sequence[Any]) -> Iterator[pa.RecordBatch]:
+    reading, expressions = (
+        import_module("pyiceberg.io.pyarrow"),
+        import_module("pyiceberg.expressions"),
+    )
+    scan = reading.ArrowScan(table.metadata, table.io, table.schema(), expressions.AlwaysTrue())
+    for task in tasks:
+        yield from scan.to_record_batches([task])
+
+
+def _values(file: Any) -> list[Any]:
+    return [file.partition[index] for index in range(len(file.partition))]
+
+
+def replaced_before(table: Any, limit_ms: int) -> list[int]:
+    """Return the ids of the snapshots that were replaced by a later one before a time, in Unix milliseconds.
+
+    The age of a snapshot says less: an old snapshot may have been the newest one until a moment ago.
+    """
+    protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    next_ms = {
+        one.parent_snapshot_id: one.timestamp_ms
+        for one in sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
+        if one.parent_snapshot_id is not None
+    }
+    return [
+        one.snapshot_id
+        for one in table.metadata.snapshots
+        if one.snapshot_id not in protected
+        and next_ms.get(one.snapshot_id, one.timestamp_ms) < limit_ms
+    ]
+
+
+def files_of(table: Any) -> tuple[set[str], set[str]]:
+    """Return the locations of the data files, and of the manifests and lists of them, of all snapshots."""
+    data: set[str] = set()
+    manifests: dict[str, Any] = {}
+    lists = set()
+    for snapshot in table.metadata.snapshots:
+        lists.add(snapshot.manifest_list)
+        manifests |= {one.manifest_path: one for one in snapshot.manifests(table.io)}
+    for manifest in manifests.values():
+        entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+        data |= {entry.data_file.file_path for entry in entries}
+    return data, lists | manifests.keys()
+
+
+def remove(table: Any, locations: set[str]) -> int:
+    """Remove files of the table, and return the number of removed files."""
+    number = 0
+    for location in sorted(locations):
+        try:
+            table.io.delete(location)
+            number += 1
+        except FileNotFoundError:
+            continue
+    return number
+
+
+def orphans(directory: str, known: set[str], limit_ms: int) -> set[str]:
+    """Return the paths of files in a directory that no snapshot has, and that were written before a time."""
+    files, place = opened(directory)
+    names = {location.rpartition("/")[2] for location in known}
+    selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
+    limit = datetime.fromtimestamp(limit_ms / 1000, UTC)
+    return {
+        f"{directory}/{found.base_name}"
+        for found in files.get_file_info(selector)
+        if found.is_file and found.base_name not in names and found.mtime < limit
+    }

@@ -1,0 +1,237 @@
+"""One task of a table: writes its rows to Parquet files, which readers do not see before the driver commits them.
+
+A task keeps at most `_HELD_BYTES` of rows in memory, also if it writes many partitions.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from minikafka.base.errors import MinikafkaError
+from minikafka.spark.lakehouse.places import opened
+from minikafka.spark.lakehouse.rules import Key, Rule, out_of_range, split
+from minikafka.spark.workers import one_line_errors
+
+STAGED: Final = (
+    "path string, footer binary, key string, rows long, bytes long, modified_ms long, nulled long"
+)
+"""The columns of `StagedFile`, with the key as JSON."""
+REFUSE: Final = "refuse"
+NULL: Final = "null"
+KEEP: Final = "keep"
+"""The rule for rows that are in the table already."""
+_HELD_BYTES: Final = 64 << 20
+_GROUP_BYTES: Final = 32 << 20
+"""Approximate size of a row group in memory, which a reader must hold."""
+_OPEN_MAX: Final = 64
+"""Maximum number of files that a task writes at the same time."""
+
+
+class StagedFile(NamedTuple):
+    """A finished file of a task: its path or URI, its Parquet footer, and the values of the partition rules.
+
+    `nulled`: the number of timestamps that became null because they were out of range.
+    """
+
+    path: str
+    footer: bytes
+    key: Key
+    rows: int
+    bytes: int
+    modified_ms: int
+    nulled: int
+
+
+class TimeOutOfRange(MinikafkaError):
+    """A timestamp is outside of the years 1 to 9999."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The settings of the tasks that write a table.
+
+    `schema`: the columns of the files, in their order. `rules`: how rows are divided among files.
+    `directory`: the path or URI of the table's files. `label`: the beginning of the files' names.
+    `timestamps`: `refuse`, `null` or `keep`, for timestamps outside of the years 1 to 9999.
+    """
+
+    schema: pa.Schema
+    rules: tuple[Rule, ...]
+    directory: str
+    label: str
+    timestamps: str = REFUSE
+    compression: str = "zstd"
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write the rows of a task, and yield a row for each file, with the columns of `STAGED`."""
+        with one_line_errors():
+            for staged in self.files(batches):
+                yield pa.RecordBatch.from_pylist(
+                    [{**staged._asdict(), "key": json.dumps(staged.key, default=str)}]
+                )
+
+    def files(self, batches: Iterable[pa.RecordBatch]) -> Iterator[StagedFile]:
+        """Write the rows, and yield each file when it is complete."""
+        writing = _Writing(self)
+        try:
+            for batch in batches:
+                checked, nulled = self._in_range(batch)
+                writing.nulled += nulled
+                for key, rows in split(checked, self.rules):
+                    yield from writing.add(key, self._columns(rows))
+            yield from writing.finish()
+        finally:
+            writing.abandon()
+
+    def _in_range(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows with only times that every reader can show, and the number of those that became null."""
+        nulled = 0
+        if self.timestamps == KEEP:
+            return batch, 0
+        for index, name in enumerate(batch.schema.names):
+            column = batch.column(index)
+            far = out_of_range(column)
+            if far is None:
+                continue
+            if self.timestamps == REFUSE:
+                raise TimeOutOfRange(_refusal(batch, name, far))
+            nulled += pc.sum(far).as_py()
+            cleared = pc.if_else(far, pa.scalar(None, column.type), column)
+            field = batch.schema.field(index).with_nullable(True)
+            batch = batch.set_column(index, field, cleared)
+        return batch, nulled
+
+    def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(field.name).cast(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+_PLACE: Final = ("topic", "partition", "offset")
+"""The columns that name a record, if a table has them."""
+
+
+def _refusal(batch: pa.RecordBatch, name: str, far: pa.Array) -> str:
+    row = pc.index(far, True).as_py()
+    kind = batch.column(name).type
+    number = batch.column(name)[row].cast(pa.int64() if kind != pa.date32() else pa.int32())
+    unit = "days" if kind == pa.date32() else kind.unit
+    known = [
+        f"{one} {batch.column(one)[row].as_py()}" for one in _PLACE if one in batch.schema.names
+    ]
+    of_record = f" of {', '.join(known)}" if known else ""
+    return (
+        f"column {name}{of_record} is {number} {unit} since 1970, outside of the years 1 to 9999, which readers of the"
+        ' table cannot show: set timestamps to "null" to write such values as null and count them, or leave out'
+        " the rows"
+    )
+
+
+class _Writing:
+    """The files that a task is writing, one for each key."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._open: dict[Key, _File] = {}
+        self.nulled = 0
+        """The number of nulled times that no finished file reports yet."""
+
+    def add(self, key: Key, rows: pa.RecordBatch) -> Iterator[StagedFile]:
+        """Add rows to the file of a key, and yield a file that had to be finished to open another one."""
+        if key not in self._open:
+            if len(self._open) >= _OPEN_MAX:
+                yield self._finished(max(self._open, key=lambda one: self._open[one].rows))
+            self._open[key] = _File(self._stage, key)
+        self._open[key].add(rows)
+        if sum(file.held for file in self._open.values()) > _HELD_BYTES:
+            max(self._open.values(), key=lambda file: file.held).flush()
+
+    def finish(self) -> Iterator[StagedFile]:
+        """Finish and yield all files."""
+        for key in list(self._open):
+            yield self._finished(key)
+
+    def _finished(self, key: Key) -> StagedFile:
+        nulled, self.nulled = self.nulled, 0
+        return self._open.pop(key).finish(nulled)
+
+    def abandon(self) -> None:
+        """Remove the files that are not finished, after an error."""
+        for file in self._open.values():
+            file.remove()
+        self._open.clear()
+
+
+class _File:
+    """A file that a task is writing. `held`: the size of the rows in memory; `rows`: the number of all rows."""
+
+    def __init__(self, stage: Stage, key: Key) -> None:
+        name = f"{stage.label}-{os.urandom(8).hex()}.parquet"
+        self.path = f"{stage.directory}/{name}"
+        self._key = key
+        self._files, self._place = opened(self.path)
+        if isinstance(self._files, fs.LocalFileSystem):
+            self._files.create_dir(os.path.dirname(self._place), recursive=True)
+        self._sink = self._files.open_output_stream(self._place)
+        self._writer = pq.ParquetWriter(
+            self._sink, stage.schema, compression=stage.compression, write_page_checksum=True
+        )
+        self._batches: list[pa.RecordBatch] = []
+        self.held = 0
+        self.rows = 0
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Add rows, and write a row group if there are enough."""
+        self._batches.append(rows)
+        self.held += rows.nbytes
+        self.rows += rows.num_rows
+        if self.held >= _GROUP_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows in memory as a row group."""
+        if self._batches:
+            table = pa.Table.from_batches(self._batches)
+            self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self._batches, self.held = [], 0
+
+    def finish(self, nulled: int) -> StagedFile:
+        """Write the rest and close the file."""
+        self.flush()
+        self._writer.close()
+        self._sink.close()
+        if isinstance(self._files, fs.LocalFileSystem):
+            _sync(self._place)
+        footer = io.BytesIO()
+        metadata = pq.read_metadata(self._place, filesystem=self._files)
+        metadata.write_metadata_file(footer)
+        found = self._files.get_file_info(self._place)
+        modified_ms = found.mtime_ns // 1_000_000
+        return StagedFile(
+            self.path, footer.getvalue(), self._key, self.rows, found.size, modified_ms, nulled
+        )
+
+    def remove(self) -> None:
+        """Close and remove the file."""
+        self._writer.close()
+        self._sink.close()
+        self._files.delete_file(self._place)
+
+
+def _sync(place: str) -> None:
+    """Fsync a local file and its directory, so that a committed file survives a power cut."""
+    for path in (place, os.path.dirname(place)):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

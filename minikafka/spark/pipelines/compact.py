@@ -1,0 +1,56 @@
+"""Upkeep of a table of Delta Lake or Iceberg: merges small files, and removes old states. It needs no Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from minikafka.base.errors import ConfigError
+from minikafka.runtime.clock import SystemClock
+from minikafka.spark.lakehouse.opening import open_table
+from minikafka.spark.lakehouse.places import absolute, exists
+from minikafka.spark.lakehouse.tables import DELTA, ICEBERG, TableSettings
+from minikafka.spark.pipelines.session.failures import PipelineError
+from minikafka.spark.pipelines.session.report import Fact, Summary
+
+TARGET_BYTES: Final = 128 << 20
+
+
+@dataclass(frozen=True)
+class CompactSettings:
+    """The table, the size that merged files have at most, and the age of the states that are removed, in seconds.
+
+    `expire_s`: None keeps all states.
+    """
+
+    table: TableSettings
+    target_bytes: int = TARGET_BYTES
+    expire_s: int | None = None
+
+
+def format_of(place: str, *, has_catalog: bool) -> str:
+    """Return the format of the table at a path or URI. Raises `ConfigError` if there is none."""
+    if has_catalog:
+        return ICEBERG
+    if exists(f"{absolute(place)}/_delta_log"):
+        return DELTA
+    if exists(f"{absolute(place)}/metadata"):
+        return ICEBERG
+    raise ConfigError(f"{place}: there is no table of Delta Lake or Iceberg")
+
+
+def run(settings: CompactSettings) -> Summary:
+    """Merge the small files, and remove old states if an age is set. Return the numbers of files."""
+    table = open_table(settings.table)
+    if not table.exists():
+        raise PipelineError(
+            f"{settings.table.shown} does not exist: name a table, and its catalog if it has one"
+        )
+    done = table.compact(settings.target_bytes)
+    facts: dict[str, Fact] = {"files_merged": done.merged, "files_written": done.written}
+    if settings.expire_s is not None:
+        expired = table.expire(settings.expire_s, SystemClock().wall_ms())
+        if expired.snapshots is not None:
+            facts["snapshots_expired"] = expired.snapshots
+        facts["files_removed"] = expired.files
+    return Summary(f"compact {settings.table.shown}", facts)

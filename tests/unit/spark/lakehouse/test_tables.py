@@ -1,0 +1,252 @@
+"""Tables of Delta Lake and Iceberg on a local disk: commits, races of two writers, schemas, and upkeep."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.spark.lakes import READERS, arrow_of, rows_of, settings_of
+
+from minikafka.base.errors import ConfigError
+from minikafka.runtime.clock import SystemClock
+from minikafka.spark.lakehouse.columns import SchemaNarrows
+from minikafka.spark.lakehouse.opening import open_table
+from minikafka.spark.lakehouse.stage import Stage, StagedFile
+from minikafka.spark.lakehouse.tables import (
+    DELTA,
+    FORMATS,
+    ICEBERG,
+    LakeTable,
+    Overtaken,
+    TableError,
+)
+from minikafka.spark.pipelines import compact
+
+START = datetime(2026, 3, 1, 10, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [("topic", pa.string()), ("offset", pa.int64()), ("time", pa.timestamp("us", "UTC"))]
+)
+DAY_S = 24 * 3600
+each_format = pytest.mark.parametrize("format", FORMATS)
+
+
+def rows(first: int, count: int, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    """Return rows with consecutive offsets, one every 20 minutes; the last one has no time."""
+    found = [
+        {"topic": "clicks", "offset": number, "time": START + timedelta(minutes=20 * number)}
+        for number in range(first, first + count)
+    ]
+    found[-1]["time"] = None
+    return pa.RecordBatch.from_pylist(found, schema=schema)
+
+
+def staged(table: LakeTable, batch: pa.RecordBatch) -> list[StagedFile]:
+    layout = table.prepare(batch.schema)
+    stage = Stage(layout.schema, layout.rules, layout.directory, "test")
+    return list(stage.files([batch.rename_columns(layout.names)]))
+
+
+def _before(number: int) -> dict[str, int]:
+    return {"minikafka.batch": number - 1} if number else {}
+
+
+def offsets_of(format: str, place: Path, reader: str = "") -> list[int]:
+    return [offset for (offset,) in rows_of(format, place, "offset", reader=reader)]
+
+
+@each_format
+def test_two_writers_of_the_same_rows_commit_only_one_time(tmp_path, format):
+    """Two drivers of one stream after a network cut: the slower one must not add the rows again."""
+    settings = settings_of(format, tmp_path)
+    first, second = open_table(settings), open_table(settings)
+    files = [staged(one, rows(0, 3)) for one in (first, second)]
+    first.commit(files[0], {"minikafka.batch": 0}, {}, {})
+    with pytest.raises(Overtaken, match="another process has added rows of the same stream"):
+        second.commit(files[1], {"minikafka.batch": 0}, {}, {})
+    assert offsets_of(format, tmp_path) == [0, 1, 2]
+
+
+@each_format
+def test_writer_that_is_overtaken_between_its_check_and_its_commit_adds_nothing(
+    tmp_path, monkeypatch, format
+):
+    settings = settings_of(format, tmp_path)
+    first, second = open_table(settings), open_table(settings)
+    files = [staged(one, rows(0, 3)) for one in (first, second)]
+    commit = type(second)._commit
+    others = [lambda: first.commit(files[0], {"minikafka.batch": 0}, {}, {})]
+
+    def late(self, *given, **named):
+        if self is second and others:
+            others.pop()()
+        return commit(self, *given, **named)
+
+    monkeypatch.setattr(type(second), "_commit", late)
+    with pytest.raises(Overtaken):
+        second.commit(files[1], {"minikafka.batch": 0}, {}, {})
+    assert offsets_of(format, tmp_path) == [0, 1, 2]
+
+
+@each_format
+def test_writers_of_different_rows_both_commit(tmp_path, monkeypatch, format):
+    settings = settings_of(format, tmp_path)
+    first, second = open_table(settings), open_table(settings)
+    files = [staged(first, rows(0, 3)), staged(second, rows(3, 3))]
+    commit = type(second)._commit
+    others = [lambda: first.commit(files[0], {"minikafka.a": 1}, {}, {})]
+
+    def late(self, *given, **named):
+        if self is second and others:
+            others.pop()()
+        return commit(self, *given, **named)
+
+    monkeypatch.setattr(type(second), "_commit", late)
+    second.commit(files[1], {"minikafka.b": 2}, {}, {})
+    for reader in READERS[format]:
+        assert offsets_of(format, tmp_path, reader) == list(range(6))
+    assert second.marks(["minikafka.a", "minikafka.b"]) == {"minikafka.a": 1, "minikafka.b": 2}
+
+
+@each_format
+@pytest.mark.parametrize("partition_by", [[], ["hour(time)", "topic"], ["date(time)"]])
+def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
+    tmp_path, format, partition_by
+):
+    settings = settings_of(format, tmp_path, partition_by=partition_by)
+    table = open_table(settings)
+    for number in range(4):
+        table.commit(
+            staged(table, rows(10 * number, 10)),
+            {"minikafka.batch": number},
+            _before(number),
+            {},
+        )
+    before = list(tmp_path.rglob("*.parquet"))
+    old, young = (tmp_path / "data" / f"{name}.parquet" for name in ("old", "young"))
+    old.write_text("killed long ago")
+    os.utime(old, (1, 1))
+    young.write_text("of a running task")
+
+    done = compact.run(compact.CompactSettings(settings, 1 << 20, 7 * DAY_S))
+    merged = done.facts["files_merged"]
+    assert done.facts["files_written"] < merged
+    assert done.facts["files_removed"] == 1
+    assert all(file.exists() for file in before)
+    assert not old.exists()
+    wanted = list(range(40))
+    assert offsets_of(format, tmp_path) == wanted
+
+    now_ms = SystemClock().wall_ms() + 1000
+    assert table.expire(0, now_ms).files >= merged
+    assert sum(not file.exists() for file in before) == merged
+    assert young.exists()
+    for reader in READERS[format]:
+        assert offsets_of(format, tmp_path, reader) == wanted
+    assert table.marks(["minikafka.batch"]) == {"minikafka.batch": 3}
+    assert table.compact(1 << 20).merged == 0
+    table.commit(staged(table, rows(40, 5)), {"minikafka.batch": 4}, {"minikafka.batch": 3}, {})
+    assert offsets_of(format, tmp_path) == list(range(45))
+
+
+def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_path):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    for number in range(3):
+        table.commit(staged(table, rows(number, 2)), {}, {}, {})
+    snapshots = table._load().metadata.snapshots
+    limit_ms = snapshots[1].timestamp_ms + 1
+    assert table.expire(0, limit_ms).snapshots == 1
+
+
+@each_format
+def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeypatch, format):
+    table = open_table(settings_of(format, tmp_path))
+    for number in range(3):
+        table.commit(
+            staged(table, rows(2 * number, 2)),
+            {"minikafka.batch": number},
+            table.marks(["minikafka.batch"]),
+            {},
+        )
+    if format == ICEBERG:
+        replace = type(table)._replace
+        stream = open_table(settings_of(format, tmp_path))
+
+        def late(self, *given):
+            stream.commit(
+                staged(stream, rows(6, 2)), {"minikafka.batch": 3}, {"minikafka.batch": 2}, {}
+            )
+            monkeypatch.undo()
+            replace(self, *given)
+
+        monkeypatch.setattr(type(table), "_replace", late)
+    assert table.compact(1 << 20).merged == 3
+    assert offsets_of(format, tmp_path) == list(range(8 if format == ICEBERG else 6))
+
+
+@each_format
+def test_column_is_added_and_a_narrower_column_is_refused(tmp_path, format):
+    table = open_table(settings_of(format, tmp_path))
+    table.commit(staged(table, rows(0, 2)), {}, {}, {})
+    wider = SCHEMA.append(pa.field("more", pa.list_(pa.field("element", pa.string()))))
+    table.commit(staged(table, rows(2, 2, wider)), {}, {}, {})
+    assert arrow_of(format, tmp_path).num_rows == 4
+    with pytest.raises(SchemaNarrows, match="the rows have no column more, which"):
+        table.prepare(SCHEMA)
+    narrow = wider.set(1, pa.field("offset", pa.int32()))
+    with pytest.raises(SchemaNarrows, match="column offset is int now, and bigint in"):
+        table.prepare(narrow)
+
+
+def test_int_becomes_bigint_in_an_iceberg_table_only(tmp_path):
+    before, after = (pa.schema([("n", kind)]) for kind in (pa.int32(), pa.int64()))
+    for kind in FORMATS:
+        table = open_table(settings_of(kind, tmp_path / kind))
+        one = pa.RecordBatch.from_pylist([{"n": 1}], schema=before)
+        table.commit(staged(table, one), {}, {}, {})
+        if kind == DELTA:
+            with pytest.raises(SchemaNarrows, match="column n is bigint now, and int in"):
+                table.prepare(after)
+            continue
+        wide = pa.RecordBatch.from_pylist([{"n": 1 << 40}], schema=after)
+        table.commit(staged(table, wide), {}, {}, {})
+        assert rows_of(kind, tmp_path / kind, "n") == [(1,), (1 << 40,)]
+
+
+@each_format
+def test_other_partitioning_than_that_of_the_table_is_refused(tmp_path, format):
+    open_table(settings_of(format, tmp_path, partition_by=["date(time)"])).prepare(SCHEMA)
+    with pytest.raises(ConfigError, match="is partitioned by"):
+        open_table(settings_of(format, tmp_path)).prepare(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["offset(time)"], r"there is no column offset\(time\)"),
+        (["date(offset)"], r"date\(offset\) needs a timestamp, and offset is of the type int64"),
+        (
+            ["time"],
+            r"column time is of the type timestamp\[us, tz=UTC\]: use date\(time\) or hour\(time\)",
+        ),
+    ],
+)
+@each_format
+def test_partitioning_that_is_not_possible_is_refused(tmp_path, format, given, reason):
+    with pytest.raises(ConfigError, match=reason):
+        open_table(settings_of(format, tmp_path, partition_by=given)).prepare(SCHEMA)
+
+
+def test_catalog_that_does_not_answer_is_named_in_one_sentence(tmp_path):
+    catalog = {"type": "rest", "uri": "http://127.0.0.1:9"}
+    table = open_table(settings_of(ICEBERG, tmp_path, catalog=catalog))
+    with pytest.raises(TableError) as failed:
+        table.exists()
+    text = str(failed.value)
+    assert text.startswith(
+        "catalog: http://127.0.0.1:9 cannot be used for the table minikafka.records"
+    )
+    assert "and a restart continues" in text
+    assert "\n" not in text
