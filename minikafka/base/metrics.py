@@ -166,13 +166,11 @@ class Metrics:
 
     def totals(self) -> dict[str, Number]:
         """Return the values of counters and gauges that have no labels, by `name` of the bean: `{"LeaderCount": 3}`."""
-        return {
-            _short_name(metric.name): value
-            for metric in self.all()
-            if () in metric.reads
-            for _, value in metric.reads[()]()
-            if not isinstance(value, Histogram)
-        }
+        return _totals(self.all())
+
+    def counts(self) -> dict[str, Number]:
+        """Return the part of `totals` that are counters; gauges may be computed from thousands of partitions."""
+        return _totals(one for one in self.all() if one.kind is MetricKind.COUNTER)
 
     def _add(
         self, name: str, kind: MetricKind, help: str, labels: Labels | None, read: Read
@@ -182,6 +180,16 @@ class Metrics:
         if metric.kind is not kind or key in metric.reads:
             raise ValueError(f"metric {name} {dict(labels or {})} is registered already")
         metric.reads[key] = read
+
+
+def _totals(metrics: Iterable[Metric]) -> dict[str, Number]:
+    return {
+        _short_name(metric.name): value
+        for metric in metrics
+        if () in metric.reads
+        for _, value in metric.reads[()]()
+        if not isinstance(value, Histogram)
+    }
 
 
 def prometheus_name(name: str, kind: MetricKind) -> str:

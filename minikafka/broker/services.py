@@ -34,8 +34,8 @@ from minikafka.broker.turns import Pauses
 class Reports(Protocol):
     """What the broker tells about itself. All results can be encoded as JSON, except the pages of the ledger."""
 
-    def summary(self) -> dict[str, Any]:
-        """Return the state of the broker without its replicas."""
+    def summary(self, since: object = None) -> dict[str, Any]:
+        """Return the state of the broker without its replicas (see `BrokerReports.summary`)."""
 
     def replica_rows(self, since: object = None) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
         """Return facts about the replicas, and the state of each in any order (see `BrokerReports.replica_rows`)."""

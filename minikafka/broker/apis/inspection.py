@@ -61,8 +61,9 @@ def inspect_broker(
 
 
 def _state(reports: Reports, argument: Argument) -> Iterator[Any]:
-    facts, rows = reports.replica_rows(argument.get("since"))
-    yield {**reports.summary(), **facts}
+    since = argument.get("since")
+    facts, rows = reports.replica_rows(since)
+    yield {**reports.summary(since), **facts}
     yield from rows
 
 

@@ -56,7 +56,7 @@ class BrokerReports:
         """Return the report of this broker for `minikafka status`. `since`: see `replica_rows`."""
         facts, rows = self.replica_rows(since)
         replicas = sorted(rows, key=itemgetter("topic", "partition"))
-        return {**self.summary(), **facts, "replicas": replicas}
+        return {**self.summary(since), **facts, "replicas": replicas}
 
     def replica_rows(self, since: object = None) -> tuple[dict[str, Any], Iterator[dict[str, Any]]]:
         """Return the state of each replica on this broker, in any order, after facts about all of them.
@@ -74,8 +74,8 @@ class BrokerReports:
     def _changes(self) -> ReplicaChanges:
         return ReplicaChanges(self.clock.wall_ms())
 
-    def summary(self) -> dict[str, Any]:
-        """Return the report of this broker without its replicas."""
+    def summary(self, since: object = None) -> dict[str, Any]:
+        """Return the report of this broker without its replicas; for an observer that asks often, without gauges."""
         diagnostics = self.capabilities.diagnostics
         epoch = diagnostics.epoch if diagnostics.is_active else self.capabilities.roles.epoch
         return {
@@ -96,7 +96,7 @@ class BrokerReports:
             "certificates": self.certificates.near(),
             "links": self.links.report(),
             "skipped_batches": [*self.groups.skipped(), *self.transactions.skipped()],
-            "metrics": self.metrics.totals(),
+            "metrics": self.metrics.totals() if since is None else self.metrics.counts(),
         }
 
     async def plan(self, question: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -58,7 +58,8 @@ STATE: Final = "state"
 """Read-only call. Request: an empty map. Response: the state of the broker (for `minikafka status`).
 
 With `since`, the `position` of an earlier response ("" at first), `replicas` has only those that have changed since,
-and `gone` the [topic, partition] of those that were removed; `is_whole` says that it has all of them.
+and `gone` the [topic, partition] of those that were removed; `is_whole` says that it has all of them. `metrics` has
+no gauges then.
 """
 EXPLAIN: Final = "explain"
 """Read-only call. Request: `topic` and `partition`. Response: the broker's data about the partition (for

@@ -10,6 +10,7 @@ from support.brokers.hosted import T0, T1, Hosted, state
 from minikafka.base.ports import Call
 from minikafka.broker.reports import changes
 from minikafka.broker.rpc.messages import STATE
+from minikafka.client import NewTopic, Record
 from minikafka.simulation.cluster import MemoryCluster
 
 
@@ -90,3 +91,15 @@ async def test_question_without_a_position_gets_all_replicas_and_nothing_more(
         answer = await hosted.broker.on_call(Call(STATE, {}))
         assert [row["partition"] for row in answer["replicas"]] == [0]
         assert "position" not in answer
+
+
+async def test_observer_gets_counters_and_no_gauges_which_take_long(hosted: Hosted) -> None:
+    async with hosted.cluster.client() as client:
+        await client.create_topics(NewTopic("t", 1, 1))
+        await client.produce("t", [Record(value=b"v")])
+    found = (await hosted.broker.on_call(Call(STATE, {"since": ""})))["metrics"]
+    whole = (await hosted.broker.on_call(Call(STATE, {})))["metrics"]
+    assert found["MessagesInPerSec"] == 1
+    assert found["BytesInPerSec"] == whole["BytesInPerSec"] > 0
+    assert "BytesOutPerSec" in found
+    assert "UnderReplicatedPartitions" in whole.keys() - found.keys()
