@@ -9,7 +9,6 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from minikafka.base.errors import MinikafkaError
@@ -66,12 +65,7 @@ class ClientHistory:
         _open(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _close(self)
         self._is_open = False
         self._note_gone()
@@ -82,13 +76,8 @@ class ClientHistory:
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.__exit__(kind, error, traceback)
+    async def __aexit__(self, *error: object) -> None:
+        self.__exit__(*error)
 
     @property
     def clients(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from minikafka.checks.histories import FAILED, OK, UNKNOWN
 from minikafka.testing.history_tape import EARLIEST, Tape, outcome_of
-from minikafka.testing.wrap_kafka_python import NOT_WRITTEN, note_read, places_of
+from minikafka.testing.wrap_kafka_python import NOT_WRITTEN, Assignments, note_read, places_of
 
 _number: Final = ContextVar("_number", default=-1)
 """The number of the send in progress in this task."""
@@ -75,26 +75,15 @@ class _Producer:
         return result
 
 
-class _Consumer:
+class _Consumer(Assignments):
     """The methods of an AIOKafkaConsumer that record."""
 
-    _tape: Tape
     _group_id: str | None
 
     def subscribe(self, *args: Any, **kwargs: Any) -> Any:
         result = super().subscribe(*args, **kwargs)  # type: ignore[misc]
         self._tape.group = self._group_id
         self._tape.wants(self.subscription())  # type: ignore[attr-defined]
-        return result
-
-    def assign(self, partitions: Any) -> Any:
-        result = super().assign(partitions)  # type: ignore[misc]
-        self._tape.assigned_by_hand((*partition[:2], -1) for partition in partitions)
-        return result
-
-    def unsubscribe(self) -> Any:
-        result = super().unsubscribe()  # type: ignore[misc]
-        self._tape.unwanted()
         return result
 
     async def getone(self, *partitions: Any) -> Any:

@@ -44,10 +44,27 @@ _GROUP_AT: Final = {b"CGMDv2:": 11, b"CGMDv1:": 7}
 Delivered = Callable[[Any, Any], Any]
 
 
-class _Producer:
-    """The methods of a Producer that record. `_tape` is None outside of a history."""
+class _Client:
+    """The ends of a client. `_tape` is None outside of a history."""
 
     _tape: Tape | None = None
+
+    def close(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().close(*args, **kwargs)  # type: ignore[misc]
+        if self._tape is not None:
+            self._tape.gone()
+        return result
+
+    def __exit__(self, *error: Any) -> Any:
+        result = super().__exit__(*error)  # type: ignore[misc]
+        if self._tape is not None:
+            self._tape.gone()
+        return result
+
+
+class _Producer(_Client):
+    """The methods of a Producer that record."""
+
     _default: Delivered | None = None
     """The callback of the configuration, which librdkafka only calls if the call has none."""
     _reports_success = True
@@ -119,23 +136,10 @@ class _Producer:
             return call(*args)
         return _settled(self._tape, [self._tape.ending(is_commit)], call, *args)
 
-    def close(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().close(*args, **kwargs)  # type: ignore[misc]
-        if self._tape is not None:
-            self._tape.gone()
-        return result
 
-    def __exit__(self, *error: Any) -> Any:
-        result = super().__exit__(*error)  # type: ignore[misc]
-        if self._tape is not None:
-            self._tape.gone()
-        return result
-
-
-class _Consumer:
+class _Consumer(_Client):
     """The methods of a Consumer that record. `_tape` is None outside of a history."""
 
-    _tape: Tape | None = None
     _group: str | None = None
     _subscribes = False
 
@@ -210,18 +214,6 @@ class _Consumer:
             places = [(one.topic, one.partition, one.offset) for one in done if one.error is None]
             self._tape.committed(place for place in places if place[2] >= 0)
         return done
-
-    def close(self) -> Any:
-        result = super().close()  # type: ignore[misc]
-        if self._tape is not None:
-            self._tape.gone()
-        return result
-
-    def __exit__(self, *error: Any) -> Any:
-        result = super().__exit__(*error)  # type: ignore[misc]
-        if self._tape is not None:
-            self._tape.gone()
-        return result
 
 
 def _is_bytes(content: Iterable[Any]) -> bool:

@@ -88,17 +88,10 @@ class _Producer:
 _BYTES: Final = (bytes, bytearray, memoryview)
 
 
-class _Consumer:
-    """The methods of a KafkaConsumer that record."""
+class Assignments:
+    """The methods of consumers of kafka-python and aiokafka that record what was assigned by hand."""
 
     _tape: Tape
-    config: dict[str, Any]
-
-    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
-        result = super().subscribe(*args, **kwargs)  # type: ignore[misc]
-        self._tape.group = self.config["group_id"]
-        self._tape.wants(self.subscription() or ())  # type: ignore[attr-defined]
-        return result
 
     def assign(self, partitions: Any) -> Any:
         result = super().assign(partitions)  # type: ignore[misc]
@@ -108,6 +101,18 @@ class _Consumer:
     def unsubscribe(self) -> Any:
         result = super().unsubscribe()  # type: ignore[misc]
         self._tape.unwanted()
+        return result
+
+
+class _Consumer(Assignments):
+    """The methods of a KafkaConsumer that record."""
+
+    config: dict[str, Any]
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().subscribe(*args, **kwargs)  # type: ignore[misc]
+        self._tape.group = self.config["group_id"]
+        self._tape.wants(self.subscription() or ())  # type: ignore[attr-defined]
         return result
 
     def poll(self, timeout_ms: Any = 0, max_records: Any = None, update_offsets: Any = True) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from minikafka.tools.cluster.blocking import finish, run_blocking
@@ -58,12 +57,7 @@ class Fault:
     async def __aenter__(self) -> Fault:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._keep(self._end)
 
     def __enter__(self) -> Fault:
@@ -71,10 +65,5 @@ class Fault:
             raise ClusterError(f"an event loop is running in this thread: use async with {self}")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         run_blocking(self._keep(self._end))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from types import TracebackType
 from typing import Any
 
 from minikafka.tools.cluster.blocking import finish, run_blocking
@@ -45,24 +44,14 @@ class HeldStep:
         await self._hold()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._release()
 
     def __enter__(self) -> HeldStep:
         run_blocking(self._hold())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         run_blocking(self._release())
 
 
