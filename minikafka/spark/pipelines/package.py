@@ -14,6 +14,8 @@ from minikafka.spark import shipping
 
 LIBRARIES: Final = ("fastcrc", "numpy", "pyarrow")
 """The packages that executors need in addition to pyspark, which is part of Spark."""
+OF_REGISTRY: Final = ("fastavro", "protobuf")
+"""The packages that executors need for records with a schema registry. They are packed if they are installed."""
 _LIBRARIES_NAME: Final = "minikafka-libraries.tar.gz"
 _UNPACKED: Final = "libraries"
 """The directory on each executor into which Spark unpacks the libraries."""
@@ -52,7 +54,8 @@ def write_package(directory: Path, *, with_libraries: bool) -> Package:
     if not with_libraries:
         return Package(code, None)
     libraries = code.with_name(_LIBRARIES_NAME)
-    write_libraries(libraries, LIBRARIES)
+    found = [name for name in OF_REGISTRY if _is_installed(name)]
+    write_libraries(libraries, [*LIBRARIES, *found])
     return Package(code, libraries)
 
 
@@ -66,6 +69,13 @@ def write_libraries(path: Path, names: Sequence[str]) -> None:
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         for file in files:
             archive.add(file.locate(), str(file), recursive=False)
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(metadata.files(name))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _installed(name: str) -> Iterator[metadata.PackagePath]:

@@ -32,6 +32,16 @@ class RegistryError(MinikafkaError):
     """The registry does not answer, or refuses a request; the text names the option and the remedy."""
 
 
+class ServerFailed(RegistryError):
+    """The registry answers with an error of its own. `answer`: the status and its words."""
+
+    def __init__(self, address: Address, answer: str) -> None:
+        super().__init__(
+            f"{URL} {address}: {answer}; check the address, and that the registry runs"
+        )
+        self.answer = answer
+
+
 class UnknownSchema(MinikafkaError):
     """The registry has no schema with this id."""
 
@@ -146,12 +156,21 @@ class RegistryClient:
     def _text(self, found: Mapping[str, Any], kind: str, schema_id: int) -> str:
         """Return the text of a schema; for Protobuf its descriptor, which the registry compiles."""
         if kind == "PROTOBUF":
-            response = self._get(f"/schemas/ids/{schema_id}?format=serialized")
-            found = self._object(response)
+            found = self._compiled(schema_id)
         text = found.get("schema")
         if not isinstance(text, str):
             raise self._strange("an answer without a schema")
         return text
+
+    def _compiled(self, schema_id: int) -> Mapping[str, Any]:
+        """Return a Protobuf schema as the registry compiles it."""
+        try:
+            return self._object(self._get(f"/schemas/ids/{schema_id}?format=serialized"))
+        except ServerFailed as error:
+            raise RegistryError(
+                f"{URL} {self._address}: it cannot compile the Protobuf schema with the id {schema_id}: {error.answer};"
+                " use a registry that answers format=serialized, such as Karapace or Confluent's"
+            ) from None
 
     def _object(self, response: _Response) -> Mapping[str, Any]:
         """Return the JSON object of a response with the status 200. Raises RegistryError for any other."""
@@ -171,7 +190,7 @@ class RegistryClient:
         """Return the response of the first server that answers. Raises RegistryError."""
         deadline = Deadline(RETRY_SECONDS)
         while True:
-            reason = ""
+            reason = answer = ""
             for url in self._address.urls:
                 try:
                     response = self._sent(url, method, path, body)
@@ -186,13 +205,16 @@ class RegistryClient:
                 if response.status in (401, 403):
                     raise self._refused(response.status)
                 if response.status == 429 or response.status >= 500:
-                    reason = f"HTTP {response.status}{_detail(response)}"
+                    answer = f"HTTP {response.status}{_detail(response)}"
                     continue
                 return response
-            if not deadline.wait_to_retry():
-                raise RegistryError(
-                    f"{URL} {self._address}: {reason}; check the address, and that the registry runs"
-                )
+            if deadline.wait_to_retry():
+                continue
+            if answer:
+                raise ServerFailed(self._address, answer)
+            raise RegistryError(
+                f"{URL} {self._address}: {reason}; check the address, and that the registry runs"
+            )
 
     def _sent(self, url: str, method: str, path: str, body: str | None) -> _Response:
         parts = urlsplit(url)

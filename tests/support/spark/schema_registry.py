@@ -42,6 +42,7 @@ class StandInRegistry:
         self.forbidden: set[str] = set()
         self.requests: list[str] = []
         self.failures = 0
+        self.failing_paths: set[str] = set()
         self._schemas: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -177,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self, text: bytes) -> Any:
         registry, login = self.registry, self.headers.get("Authorization", "")
-        if registry.failures > 0:
+        if registry.failures > 0 or self.path in registry.failing_paths:
             registry.failures -= 1
             raise Refusal(500, 50001, "Error in the backend datastore")
         if login in registry.forbidden:

@@ -528,6 +528,15 @@ def test_registry_that_fails_for_a_moment_is_asked_again(registry, monkeypatch):
     assert reading(parse_decode("confluent_avro", at)).columns.id == 1
 
 
+def test_registry_that_cannot_compile_protobuf_is_named(registry):
+    registry.add("orders-value", protobuf_with(5), "PROTOBUF")
+    registry.failing_paths = {"/schemas/ids/1?format=serialized"}
+    with pytest.raises(
+        RegistryError, match=r"cannot compile the Protobuf schema with the id 1: HTTP 500"
+    ):
+        decoder(registry, "confluent_protobuf")
+
+
 def test_unreachable_registry_is_named_and_the_next_server_is_asked(registry):
     registry.add("orders-value", ORDER)
     at = {"schema.registry.url": "http://127.0.0.1:1", "topic": "orders"}
