@@ -20,6 +20,7 @@ pytest.importorskip("google.protobuf")
 
 import pyarrow as pa
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.spark.registry import client, fitting
 from minikafka.spark.registry.client import RegistryError
 from minikafka.spark.registry.framing import header
@@ -67,9 +68,12 @@ def send(method: str, path: str, body: Any) -> int:
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=60)
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     connection.request(method, parts.path + path, json.dumps(body), headers)
-    with connection.getresponse() as response:
+    try:
+        response = connection.getresponse()
         response.read()
         return response.status
+    finally:
+        connection.close()
 
 
 def encode(kind: str, options: dict[str, str], schema: Any, rows: list[Any]) -> pa.Array:
@@ -130,7 +134,9 @@ def test_avro_references_are_followed(options):
     }
     reference = {"name": inner["name"], "subject": f"{options['topic']}-in", "version": 1}
     body = {"schema": json.dumps(outer), "references": [reference]}
-    assert send("POST", f"/subjects/{options['topic']}-value/versions", body) == 200
+    if (status := send("POST", f"/subjects/{options['topic']}-value/versions", body)) == 422:
+        pytest.skip(f"{URL} takes no references of Avro")
+    assert status == 200
     rows = [{"i": {"x": 4}}, {"i": None}]
     records = encode("confluent_avro", options, None, rows)
     assert decode("confluent_avro", options, records) == [(row, None) for row in rows]
@@ -171,8 +177,8 @@ def test_protobuf_messages_are_compiled_by_the_registry(options):
     given = options | {"record.name": "a.Order"}
     try:
         records = encode("confluent_protobuf", given, PROTO, [row])
-    except RegistryError as error:
-        if "cannot compile the Protobuf schema" not in str(error):
+    except MinikafkaError as error:
+        if "compile" not in str(error):
             raise
         pytest.skip(f"{URL} does not answer format=serialized")
     assert decode("confluent_protobuf", given, records) == [(row, None)]

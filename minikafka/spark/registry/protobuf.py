@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -33,6 +34,14 @@ _TYPES: Final = {
     _F.CPPTYPE_BOOL: pa.bool_(),
     _F.CPPTYPE_ENUM: pa.string(),
 }
+_MAP: Final = re.compile(r"map<\s*(?P<key>\w+)\s*,\s*(?P<value>[\w.]+)\s*>")
+_SCALARS: Final = {
+    name.lower(): number
+    for name, number in descriptor_pb2.FieldDescriptorProto.Type.items()
+    for name in [name.removeprefix("TYPE_")]
+    if name not in ("MESSAGE", "ENUM", "GROUP")
+}
+"""The names of the types of fields that are no messages and no enums."""
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _DURATION: Final = "google.protobuf.Duration"
 _TIMES: Final = {_TIMESTAMP: pa.timestamp("us", UTC), _DURATION: pa.duration("us")}
@@ -88,11 +97,41 @@ def _file(text: str, name: str) -> Any:
         found = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError, DecodeError):
         raise ConfigError(
-            f"{SCHEMA}: the registry has not compiled the Protobuf schema (format=serialized); Confluent's registry"
-            " and Karapace do"
+            f"{SCHEMA}: the registry has not compiled the Protobuf schema (format=serialized); use one that does,"
+            " such as Karapace or Confluent's"
         ) from None
     found.name = name
+    for one in found.message_type:
+        _complete(one)
     return found
+
+
+def _complete(message: Any) -> None:
+    """Add what `protoc` adds to a message, and Karapace leaves out: groups of `optional` fields, entries of maps."""
+    for one in message.nested_type:
+        _complete(one)
+    for field in message.field:
+        if field.proto3_optional and not field.HasField("oneof_index"):
+            field.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{field.name}")
+        if found := _MAP.fullmatch(field.type_name):
+            _complete_map(message, field, found["key"], found["value"])
+
+
+def _complete_map(message: Any, field: Any, key: str, value: str) -> None:
+    """Replace the type `map<KEY, VALUE>` of a field by a message for its entries, as `protoc` does."""
+    words = field.name.split("_")
+    entry = message.nested_type.add(
+        name="".join(word[:1].upper() + word[1:] for word in words) + "Entry"
+    )
+    entry.options.map_entry = True
+    for number, (name, kind) in enumerate((("key", key), ("value", value)), 1):
+        one = entry.field.add(name=name, number=number, label=_F.LABEL_OPTIONAL)
+        if kind in _SCALARS:
+            one.type = _SCALARS[kind]
+        else:
+            one.type_name = kind
+    field.label, field.type, field.type_name = _F.LABEL_REPEATED, _F.TYPE_MESSAGE, entry.name
 
 
 def message_type(schema: Schema, name: str) -> Descriptor:

@@ -352,6 +352,21 @@ def test_protobuf_messages_with_imports_survive_encoding_and_decoding(registry):
     assert "ends within the indexes" in str(cut[1])
 
 
+def test_optional_field_and_map_that_are_compiled_in_part_are_read(registry):
+    file = descriptor_pb2.FileDescriptorProto(name="o.proto", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="opt", number=1, type=5, label=1, proto3_optional=True)
+    order.field.add(name="by_item", number=2, label=3, type_name="map<string, int32>")
+    text = base64.b64encode(file.SerializeToString()).decode()
+    registry.add("orders-value", text, "PROTOBUF")
+    running = decoder(registry, "confluent_protobuf")
+    found = decode(running, header(1) + b"\0\x08\x00", header(1) + b"\0\x12\x05\x0a\x01a\x10\x07")
+    assert [value for value, _ in found] == [
+        {"opt": 0, "by_item": []},
+        {"opt": None, "by_item": [("a", 7)]},
+    ]
+
+
 @pytest.mark.parametrize("indexes", [(0,), (1,), (0, 0), (3, 200, 1)])
 def test_message_indexes_survive_encoding(indexes):
     data = header(1) + encoded_indexes(indexes) + b"rest"
