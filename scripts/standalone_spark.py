@@ -1,4 +1,4 @@
-"""A standalone Spark cluster: a master and workers of the installed pyspark, on free ports of 127.0.0.1."""
+"""A standalone Spark cluster of the installed pyspark, on free ports: of 127.0.0.1, or with a host for each worker."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
+from typing import NamedTuple
 
 import pyspark
 
@@ -21,26 +23,42 @@ TIED = """
 import os, sys
 from minikafka.runtime.spawning import die_with
 die_with(os.getppid())
-os.execv(sys.argv[1], sys.argv[1:])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 """A Python program that executes another program, which the kernel kills when the parent process ends."""
 START_SECONDS = 60
 END_SECONDS = 10
 
 
+class Host(NamedTuple):
+    """Where a process of the cluster runs. `enter`: the command that runs another command there."""
+
+    address: str = "127.0.0.1"
+    enter: tuple[str, ...] = ()
+
+
+HERE = Host()
+
+
 class Daemon:
     """One process of the Spark cluster. `memory`: its memory limit. Its output is written to a log file."""
 
     def __init__(
-        self, directory: Path, name: str, arguments: list[str], memory: str = "256m"
+        self,
+        directory: Path,
+        name: str,
+        arguments: list[str],
+        memory: str = "256m",
+        host: Host = HERE,
     ) -> None:
         self.lines: Queue[str] = Queue()
         self._log = directory / f"{name}.log"
+        tied = [sys.executable, "-c", TIED]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TIED, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
+            [*tied, *host.enter, str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | environment() | {"SPARK_DAEMON_MEMORY": memory},
+            env=os.environ | environment(host.address) | {"SPARK_DAEMON_MEMORY": memory},
             cwd=directory,
             text=True,
         )
@@ -79,24 +97,34 @@ class Daemon:
 
 
 class StandaloneSpark:
-    """A context manager for a master and `workers` workers. `master`: the master's URL. `cores`: those of a worker."""
+    """A context manager for a master and workers. `master`: the master's URL. `cores`: those of a worker.
 
-    def __init__(self, directory: Path, workers: int = 2, cores: int = 1) -> None:
+    `at`: the host of the master. `hosts`: those of the workers; None for `workers` workers on the master's host.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        workers: int = 2,
+        cores: int = 1,
+        at: Host = HERE,
+        hosts: Sequence[Host] | None = None,
+    ) -> None:
         self.directory = directory
         self.master = ""
-        self._workers = workers
+        self._at = at
+        self._hosts = [at] * workers if hosts is None else hosts
         self._cores = cores
         self._daemons: list[Daemon] = []
 
     def __enter__(self) -> StandaloneSpark:
-        ports = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        size = ["--cores", str(self._cores), "--memory", "1g"]
         try:
-            master = self._start("master", [f"{CLASSES}.master.Master", *ports])
+            master = self._start("master", self._at, "master.Master")
             self.master = master.wait_for(r"Starting Spark master at (\S+)")[1]
-            size = ["--cores", str(self._cores), "--memory", "1g"]
             started = [
-                self._start(name, [f"{CLASSES}.worker.Worker", *ports, *size, self.master])
-                for name in (f"worker-{number}" for number in range(self._workers))
+                self._start(f"worker-{number}", host, "worker.Worker", *size, self.master)
+                for number, host in enumerate(self._hosts)
             ]
             for worker in started:
                 worker.wait_for("Successfully registered with master")
@@ -109,12 +137,14 @@ class StandaloneSpark:
         while self._daemons:
             self._daemons.pop().end()
 
-    def _start(self, name: str, arguments: list[str]) -> Daemon:
+    def _start(self, name: str, host: Host, program: str, *arguments: str) -> Daemon:
         directory = self.directory / name
         directory.mkdir(parents=True)
+        ports = ["--host", host.address, "--port", "0", "--webui-port", "0"]
         if name != "master":
-            arguments = [*arguments[:-1], "--work-dir", str(directory / "work"), arguments[-1]]
-        self._daemons.append(Daemon(directory, name, arguments))
+            ports += ["--work-dir", str(directory / "work")]
+        command = [f"{CLASSES}.{program}", *ports, *arguments]
+        self._daemons.append(Daemon(directory, name, command, host=host))
         return self._daemons[-1]
 
     def executors(self) -> list[int]:
@@ -130,14 +160,14 @@ class StandaloneSpark:
         return False
 
 
-def environment() -> dict[str, str]:
-    """Return environment variables that select Java, this Python, its pyspark and 127.0.0.1 for Spark."""
+def environment(address: str = HERE.address) -> dict[str, str]:
+    """Return environment variables that select Java, this Python, its pyspark and an address for Spark."""
     small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "JAVA_HOME": str(java_home()),
         "MINIKAFKA_INSTALLED_PYSPARK": "1",
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": address,
         "SPARK_LAUNCHER_OPTS": small,
         "SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_DAEMON_JAVA_OPTS", small),
     }

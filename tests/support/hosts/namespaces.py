@@ -60,6 +60,10 @@ class Hosts:
         """Return the command that runs `command` on a host. The process keeps its pid."""
         return ["ip", "netns", "exec", self._host(number), *command]
 
+    def pids(self, number: int) -> list[int]:
+        """Return the ids of the processes on a host."""
+        return [int(pid) for pid in _ip("netns", "pids", self._host(number)).stdout.split()]
+
     def plug(self, number: int, *, plugged: bool) -> None:
         """Connect a host to the network, or let all its packets be lost."""
         _do("link", "set", self._port(number), "up" if plugged else "down")
