@@ -247,6 +247,7 @@ def _session(master: str, address: str) -> SparkSession:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.network.timeout": TIMEOUT,
+            "spark.network.timeoutInterval": "5s",
             "spark.executor.heartbeatInterval": "5s",
             "spark.sql.shuffle.partitions": "2",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
