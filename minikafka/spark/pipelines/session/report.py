@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from pyspark.sql import SparkSession
 
+from minikafka.spark.pipelines.session.metrics_page import StreamCounts
+
 Fact: TypeAlias = str | int | float | bool | None
 
 
@@ -106,6 +108,7 @@ class Report:
         self._lock = threading.Lock()
         self._stages: list[str] = []
         self._streams: dict[str, Bar] = {}
+        self._counts: dict[str, StreamCounts] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -130,6 +133,16 @@ class Report:
         """Show the progress bar of a stream. If a bar with the same name is shown, replace that bar."""
         with self._lock:
             self._streams[bar.name] = bar
+
+    def counted(self, name: str, counts: StreamCounts) -> None:
+        """Set the counts of a stream, also those that the metrics show after its end."""
+        with self._lock:
+            self._counts[name] = counts
+
+    def counts(self) -> dict[str, StreamCounts]:
+        """Return the counts of each stream by name."""
+        with self._lock:
+            return dict(self._counts)
 
     def stream_ended(self, name: str) -> None:
         """Remove the progress bar of a stream that has ended."""

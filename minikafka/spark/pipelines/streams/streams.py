@@ -25,6 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.pipelines.session.metrics_page import StreamCounts
 from minikafka.spark.pipelines.session.report import Bar, Report
 from minikafka.spark.pipelines.streams.dead_letters import added
 from minikafka.spark.progress import offsets_behind
@@ -192,7 +193,14 @@ class _Counter(StreamingQueryListener):
         total = None if run.behind is None else run.read + run.behind
         note = f"batch {progress.batchId}: {progress.numInputRows:,} rows"
         note += f", {run.behind:,} offsets behind" if run.behind else ""
-        self._report.stream(Bar(progress.name or self._name, run.read, total, note))
+        name = progress.name or self._name
+        self._report.stream(Bar(name, run.read, total, note))
+        self._report.counted(
+            name,
+            StreamCounts(
+                run.batches, run.read, run.written, run.behind, progress.batchDuration / 1000
+            ),
+        )
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: an idle query has read no new rows."""

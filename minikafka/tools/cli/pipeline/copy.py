@@ -13,6 +13,7 @@ from minikafka.tools.cli.pipeline.launch import (
     checkpoint_option,
     continuous_option,
     launch_options,
+    metrics_option,
     skip_lost_option,
     usage_errors,
 )
@@ -67,6 +68,7 @@ from minikafka.tools.cli.pipeline.launch import (
 @checkpoint_option
 @skip_lost_option
 @continuous_option
+@metrics_option
 @launch_options
 def copy(
     launch: Launch,

@@ -9,7 +9,7 @@ import re
 import signal
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ import click
 
 import minikafka.client as clients
 import minikafka.spark.pipelines.session.context as contexts
+import minikafka.spark.pipelines.session.metrics_page as pages
 import minikafka.spark.pipelines.session.report as reports
 import minikafka.spark.storage.locations as locations
 import minikafka.tools.cli.pipeline.output as outputs
@@ -104,10 +105,11 @@ class Launch:
         settings = contexts.SparkSettings(self.master, self.conf, self.debug)
         try:
             shown = not (self.quiet or self.as_json)
-            with outputs.TerminalDisplay(shown=shown, as_json=self.as_json) as display:
-                summary = contexts.execute(
-                    name, work, settings, reports.Report(display), limit_s=time_limit()
-                )
+            with (
+                outputs.TerminalDisplay(shown=shown, as_json=self.as_json) as display,
+                _metrics(name, report := reports.Report(display)),
+            ):
+                summary = contexts.execute(name, work, settings, report, limit_s=time_limit())
         except MinikafkaError as error:
             if self.debug and error.__cause__ is not None:
                 text = "".join(traceback.format_exception(error.__cause__))
@@ -115,6 +117,38 @@ class Launch:
             raise
         show(summary.document(), lambda: outputs.print_summary(summary))
         fail_unless(summary.ok)
+
+
+_METRICS: Final = f"{__name__}.metrics"
+_ADDRESS: Final = re.compile(r"(?:(?P<host>[^:\s]+|\[[^]\s]+\]):)?(?P<port>[0-9]{1,5})")
+
+
+def _remember_metrics(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is None:
+        return
+    found = _ADDRESS.fullmatch(value)
+    if found is None or int(found["port"]) > 65535:
+        raise click.BadParameter(f"{value!r} must be PORT or HOST:PORT")
+    host = (found["host"] or "127.0.0.1").strip("[]")
+    context.meta[_METRICS] = host, int(found["port"])
+
+
+def _metrics(name: str, report: reports.Report) -> AbstractContextManager[object]:
+    """Return the page that `--metrics` asks for; nothing without the option."""
+    context = click.get_current_context(silent=True)
+    address = context.meta.get(_METRICS) if context else None
+    if address is None:
+        return nullcontext()
+    return pages.metrics_page(address, pages.metrics_of(name, report.counts))
+
+
+metrics_option = click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    expose_value=False,
+    callback=_remember_metrics,
+    help="Serve the counts of the streams for Prometheus under /metrics while the command runs.",
+)
 
 
 async def _require(client: clients.Client, names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import minikafka.spark.pipelines.run.pipeline as pipeline
 import minikafka.spark.pipelines.streams.streams as streams
 from minikafka.tools.cli.arguments.config_files import read_config
 from minikafka.tools.cli.arguments.options import EXISTING_FILE, not_blank
-from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_errors
+from minikafka.tools.cli.pipeline.launch import Launch, launch_options, metrics_option, usage_errors
 
 
 @click.command()
@@ -28,6 +28,7 @@ from minikafka.tools.cli.pipeline.launch import Launch, launch_options, usage_er
     default=None,
     help="End after the records that exist at the start, or run until Ctrl-C (default: the file's trigger).",
 )
+@metrics_option
 @launch_options
 def run(launch: Launch, file: str, checkpoint: str | None, available_now: bool | None) -> None:
     """Run the pipeline that FILE describes: sources, SQL steps and a sink (docs/pipelines.md)."""

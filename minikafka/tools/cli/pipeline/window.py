@@ -16,6 +16,7 @@ from minikafka.tools.cli.pipeline.launch import (
     Launch,
     continuous_option,
     launch_options,
+    metrics_option,
     plot_option,
     seconds,
     skip_lost_option,
@@ -86,6 +87,7 @@ from minikafka.tools.cli.pipeline.launch import (
 @skip_lost_option
 @continuous_option
 @plot_option
+@metrics_option
 @launch_options
 def window(
     launch: Launch,

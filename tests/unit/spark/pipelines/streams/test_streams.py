@@ -53,6 +53,7 @@ def progress(
         runId="run",
         name=None,
         batchId=batch,
+        batchDuration=250,
         stateOperators=operators,
         numInputRows=read,
         sink=SimpleNamespace(numOutputRows=written),
@@ -67,7 +68,9 @@ def count(*events: SimpleNamespace) -> tuple[StreamTotals, list[Bar]]:
     for event in events:
         counter.onQueryProgress(SimpleNamespace(progress=event))
     counter.onQueryTerminated(SimpleNamespace(runId="run"))
-    return counter.totals("run"), report.bars
+    totals = counter.totals("run")
+    assert report.counts()["copy"][:3] == (totals.batches, totals.read, totals.written)
+    return totals, report.bars
 
 
 def test_counts_of_micro_batches_are_added_up():

@@ -241,3 +241,11 @@ def test_help_of_every_command_loads_no_spark():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("address", ["http://h:1", "h:", "h:99999", ""])
+def test_address_of_metrics_that_is_none_is_a_usage_error(address):
+    words = ["copy", "a", "--to", "b", "--checkpoint", "c", "--metrics", address]
+    result = CliRunner().invoke(pipeline, words)
+    assert result.exit_code == 2
+    assert "must be PORT or HOST:PORT" in result.output
