@@ -27,10 +27,6 @@ from minikafka.broker import apis
 from minikafka.broker.settings.dynamic_config import DYNAMIC, THROTTLES
 from minikafka.kafka.wire.codec import is_flexible
 from minikafka.kafka.wire.versions import NAMES, NOT_SERVED, SERVED
-from minikafka.spark import security_options
-from minikafka.spark.security_options import default_of
-from minikafka.spark.sink import options as sink_options
-from minikafka.spark.source import options as source_options
 from minikafka.tools.cluster.local import BlockingCluster, LocalCluster
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -199,40 +195,6 @@ them passed, unless the row is *later* in all its modes.
 A line is one test: its level, the modes of its clusters if they are not only *controller*, and the rows that it proves.
 
 {tests}
-"""
-
-SPARK_OPTIONS = """\
-# Options of the Spark data source
-
-{generated}
-The options of reads and writes with `format("minikafka")` ([Spark](spark.md)), and of sources and sinks of
-[pipelines](pipelines.md).
-
-## Reads
-
-{reads}
-
-## Writes
-
-{writes}
-
-## Encryption and login
-
-Reads and writes have these options, and all other keys of `--command-config` with the prefix `kafka.`
-([how they work](spark.md#encryption-and-login)).
-
-{security}
-
-## Options of Spark's own connector
-
-What a program for `format("kafka")` may set, and what `format("minikafka")` does with it: *yes* (the option has its
-effect), *no effect* (one warning says what happens instead), or *refused* (an error says what to do).
-
-{connector}
-
-These settings of a Spark session are read by the connector only:
-
-{settings}
 """
 
 CHECKS = """\
@@ -469,39 +431,10 @@ def _key_cells(key: Key) -> list[str]:
 
 def spark_options() -> str:
     """Return the text of spark-options.md, the page about the options of the Spark data source."""
-    tables = [
-        _table(
-            ("option", "default", "meaning"),
-            [
-                (f"`{name}`", f"`{default}`" if default else "", options.MEANINGS[name])
-                for name, default in options.DEFAULTS.items()
-            ],
-        )
-        for options in (source_options, sink_options)
-    ]
-    security = [
-        (f"`{name}`", f"`{default}`" if (default := default_of(name)) else "", meaning)
-        for name, meaning in security_options.MEANINGS.items()
-    ]
-    connector, settings = _connector_options()
-    return SPARK_OPTIONS.format(
-        generated=GENERATED,
-        reads=tables[0],
-        writes=tables[1],
-        security=_table(("option", "default", "meaning"), security),
-        connector=connector,
-        settings=settings,
-    )
-
-
-def _connector_options() -> tuple[str, str]:
-    """Return the tables of the options of Spark's own Kafka connector, and of its settings of a session."""
     _import_tests()
-    from support.spark import connector_options as known
-
-    rows = [(f"`{name}`", known.of_reads(name), known.of_writes(name)) for name in known.names()]
-    settings = [(f"`{name}`", text) for name, text in known.SPARK.items()]
-    return _table(("option", "read", "write"), rows), _table(("setting", "here"), settings)
+    page = run_path(str(ROOT / "scripts" / "spark_options_page.py"))["page"]
+    text: str = page(GENERATED, _table)
+    return text
 
 
 def _import_tests() -> None:

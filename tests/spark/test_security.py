@@ -205,7 +205,7 @@ def test_connection_that_cannot_be_made_fails_with_one_sentence(
         },
         "mechanism that is not served": lambda: options(plain) | {"kafka.sasl.mechanism": "GSSAPI"},
     }
-    with pytest.raises((security.NotAdmitted, ConfigError), match=message) as raised:
+    with pytest.raises((security.ConnectionNotAllowed, ConfigError), match=message) as raised:
         read(made[case](), topic)
     assert SECRET not in str(raised.value)
     assert "\n" not in str(raised.value)
@@ -233,7 +233,7 @@ def test_replaced_file_of_authorities_is_used_for_the_next_connection(
     file = tmp_path / "authorities.pem"
     given = options(place.sasl("PLAIN")) | {"kafka.ssl.truststore.location": str(file)}
     shutil.copy(place.brokers.foreign.pem, file)
-    with pytest.raises(security.NotAdmitted, match="not trusted"):
+    with pytest.raises(security.ConnectionNotAllowed, match="not trusted"):
         read(given, topic)
     shutil.copy(place.brokers.authority.pem, file)
     assert read(given, topic) is not None
@@ -355,11 +355,13 @@ async def test_rows_are_written_and_read_on_apache_kafka_over_tls_after_a_login(
                 given["kafka.sasl.jaas.config"] = given["kafka.sasl.jaas.config"].replace(
                     SECRET, "wrong"
                 )
-                with pytest.raises(security.NotAdmitted, match="refuses the login of alice"):
+                with pytest.raises(
+                    security.ConnectionNotAllowed, match="refuses the login of alice"
+                ):
                     await asyncio.to_thread(read, given, "lines")
         for listener, message in (("SSL", "uses TLS"), ("SASL_SSL", "uses TLS")):
             servers = {"kafka.bootstrap.servers": kafka.secured[listener]}
-            with pytest.raises(security.NotAdmitted, match=message):
+            with pytest.raises(security.ConnectionNotAllowed, match=message):
                 await asyncio.to_thread(read, servers, "lines")
         parsed = source_options.parse(
             {**given, "kafka.sasl.jaas.config": _jaas(path), "subscribe": "lines"}

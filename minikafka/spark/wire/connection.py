@@ -1,8 +1,8 @@
 """A blocking connection to one broker.
 
 Invariant: responses arrive in the order of the requests. The connection cannot be used after a response out
-of order or a socket error. All failures are OSError, `ProtocolViolation`, or `NotAdmitted` if another attempt would
-fail too.
+of order or a socket error. All failures are OSError, `ProtocolViolation`, or `ConnectionNotAllowed` if another attempt
+would fail too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class BlockingConnection:
         self._session_end_ms = lifetime_ms and now_ms() + int(_SESSION_SHARE * lifetime_ms)
 
     def _diagnose(self) -> None:
-        """Raise NotAdmitted if the broker closed the connection because the listener has another protocol."""
+        """Raise ConnectionNotAllowed if the broker closed the connection because the listener has another protocol."""
         if (self._address, self._security.security_protocol) not in _answering:
             wrong_protocol(self._address, self._security, self._timeout_s)
 

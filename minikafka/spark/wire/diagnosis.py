@@ -17,7 +17,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.known_cluster import Address
 from minikafka.spark.security_options import PROTOCOL
 from minikafka.spark.wire import protocol
-from minikafka.spark.wire.security import SASL_HANDSHAKE, NotAdmitted
+from minikafka.spark.wire.security import SASL_HANDSHAKE, ConnectionNotAllowed
 
 _HEADER: Final = Struct(">iih")
 """The start of the response to SaslHandshake: size, correlation id, error code."""
@@ -27,7 +27,7 @@ _TIMEOUT_S: Final = 1.0
 
 
 def wrong_protocol(address: Address, config: ClientConfig, timeout_s: float) -> None:
-    """Raise NotAdmitted if the listener at an address has another security protocol than these options."""
+    """Raise ConnectionNotAllowed if the listener at an address has another security protocol than these options."""
     chosen = config.protocol
     limit_s = min(timeout_s, _TIMEOUT_S)
     with suppress(TimeoutError):
@@ -48,8 +48,8 @@ def _ask(address: Address, chosen: SecurityProtocol, limit_s: float) -> None:
         raise _wrong(address, "demands a login", needed)
 
 
-def _wrong(address: Address, what: str, needed: str) -> NotAdmitted:
-    return NotAdmitted(address, f"the listener {what}: set option {PROTOCOL} to {needed}")
+def _wrong(address: Address, what: str, needed: str) -> ConnectionNotAllowed:
+    return ConnectionNotAllowed(address, f"the listener {what}: set option {PROTOCOL} to {needed}")
 
 
 def _any_certificate() -> ssl.SSLContext:

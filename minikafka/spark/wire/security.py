@@ -32,7 +32,7 @@ PLAIN: Final = ClientConfig()
 Call = Callable[[tuple[int, int], bytes], memoryview]
 
 
-class NotAdmitted(MinikafkaError):
+class ConnectionNotAllowed(MinikafkaError):
     """The client and a broker do not trust each other. Another attempt would fail too."""
 
     def __init__(self, address: Address, reason: str) -> None:
@@ -52,7 +52,7 @@ def check(config: ClientConfig) -> None:
 
 
 def encrypted(config: ClientConfig, plain: socket.socket, address: Address) -> socket.socket:
-    """Return the socket under TLS, after the handshake. Raises OSError, NotAdmitted and ConfigError."""
+    """Return the socket under TLS, after the handshake. Raises OSError, ConnectionNotAllowed and ConfigError."""
     try:
         return context_of(config).wrap_socket(plain, server_hostname=address[0])
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
@@ -65,15 +65,15 @@ def encrypted(config: ClientConfig, plain: socket.socket, address: Address) -> s
         raise ConfigError(f"option {by_option(str(error))}") from None
 
 
-def refused(address: Address, error: ssl.SSLError) -> NotAdmitted:
+def refused(address: Address, error: ssl.SSLError) -> ConnectionNotAllowed:
     """Return the error about a failed handshake, or about a certificate of the client that the broker refuses."""
-    return NotAdmitted(address, f"no connection by TLS: {by_option(tls_reason(error))}")
+    return ConnectionNotAllowed(address, f"no connection by TLS: {by_option(tls_reason(error))}")
 
 
 def log_in(config: ClientConfig, call: Call, address: Address) -> int:
     """Log in on a connection; `call` sends a request on it. Return the length of the session in ms, 0 without end.
 
-    Raises OSError, NotAdmitted and ConfigError.
+    Raises OSError, ConnectionNotAllowed and ConfigError.
     """
     try:
         login = login_from(config)
@@ -95,7 +95,7 @@ def log_in(config: ClientConfig, call: Call, address: Address) -> int:
         try:
             token = exchange.step(bytes(answer.auth_bytes))
         except ServerNotTrusted as error:
-            raise NotAdmitted(
+            raise ConnectionNotAllowed(
                 address, f"the broker is not trusted: {error}; check kafka.bootstrap.servers"
             ) from None
     return lifetime_ms
@@ -105,20 +105,22 @@ def _choose_mechanism(login: Login, call: Call, address: Address) -> None:
     body = protocol.encoded(SASL_HANDSHAKE, mechanism=login.mechanism)
     answer = protocol.decoded(SASL_HANDSHAKE, call(SASL_HANDSHAKE, body))
     if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
-        raise NotAdmitted(address, f"the listener serves no login: correct option {PROTOCOL}")
+        raise ConnectionNotAllowed(
+            address, f"the listener serves no login: correct option {PROTOCOL}"
+        )
     if answer.error_code:
         served = ", ".join(answer.mechanisms)
-        raise NotAdmitted(
+        raise ConnectionNotAllowed(
             address,
             f"the broker does not serve the SASL mechanism {login.mechanism}, but {served}: "
             "correct option kafka.sasl.mechanism",
         )
 
 
-def _refused_login(address: Address, login: Login, answer: Any) -> NotAdmitted:
+def _refused_login(address: Address, login: Login, answer: Any) -> ConnectionNotAllowed:
     reason = answer.error_message or ErrorCode(answer.error_code).name
     who = f" of {login.user}" if login.user else ""
-    return NotAdmitted(
+    return ConnectionNotAllowed(
         address,
         f"the broker refuses the login{who} with {login.mechanism}: {reason.rstrip('.')}: "
         "correct option kafka.sasl.jaas.config",

@@ -69,7 +69,11 @@ def count(*events: SimpleNamespace) -> tuple[StreamTotals, list[Bar]]:
         counter.onQueryProgress(SimpleNamespace(progress=event))
     counter.onQueryTerminated(SimpleNamespace(runId="run"))
     totals = counter.totals("run")
-    assert report.counts()["copy"][:3] == (totals.batches, totals.read, totals.written)
+    assert report.counts()["copy"][:3] == (
+        totals.batches,
+        totals.rows_read,
+        totals.rows_written,
+    )
     return totals, report.bars
 
 
