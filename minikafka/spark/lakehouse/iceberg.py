@@ -49,6 +49,7 @@ _PROPERTIES: Final = {
 }
 _ANSWER_S: Final = 60
 """Maximum time to wait for an answer of a REST catalog."""
+_NO_ANSWER: Final = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout")
 _RETRIES: Final = "commit.retry.num-retries"
 _EPOCH: Final = date(1970, 1, 1)
 
@@ -112,10 +113,14 @@ class IcebergTable:
     def _sentence(self, error: Exception) -> str:
         settings = self._settings
         where = settings.catalog_shown if settings.catalog else f"{self._place}/{CATALOG_FILE}"
-        reason = (str(error).splitlines() or [""])[0] or type(error).__name__
+        name = type(error).__name__
+        text = "does not answer"
+        if name not in _NO_ANSWER:
+            reason = (str(error).splitlines() or [""])[0] or name
+            text = f"cannot be used for the table {settings.name} ({name}: {reason})"
         return (
-            f"catalog: {where} cannot be used for the table {self._settings.name} ({type(error).__name__}: {reason}):"
-            " check its address and credentials, and that it runs; nothing was added, and a restart continues"
+            f"catalog: {where} {text}: check its address and credentials, and that it runs; nothing was added, and"
+            " a restart continues"
         )
 
     def exists(self) -> bool:

@@ -1,4 +1,4 @@
-"""Archives of a real cluster's topics in tables of Delta Lake and Iceberg: each record once, whatever fails."""
+"""A real cluster's topics in tables of Delta Lake and Iceberg, by archives and pipelines: each record once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from minikafka.spark.lakehouse.iceberg import IcebergTable
 from minikafka.spark.lakehouse.tables import FORMATS
 from minikafka.spark.pipelines import archive
 from minikafka.spark.pipelines.archive import ArchiveSettings
+from minikafka.spark.pipelines.run.definition import Overrides, parse
+from minikafka.spark.pipelines.run.pipeline import run
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Report, Summary
 
@@ -85,3 +87,42 @@ async def test_topic_that_was_created_again_is_not_mixed_into_an_archive_in_a_ta
     with pytest.raises(PipelineError, match="holds records of the former log; archive to a new"):
         await save("delta", "renewed")
     assert rows_of("delta", tmp_path / "delta", "value") == [(b"old",)]
+
+
+SINK = """
+    [pipeline]
+    name = "lake"
+    {head}
+    [source.laked]
+    topic = "laked"
+    startingOffsets = "earliest"
+    [sink]
+    kind = "{kind}"
+    path = "{path}"
+    mode = "append"
+    partition_by = "hour(timestamp)"
+    timestamps = "null"
+"""
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_pipeline_of_a_file_adds_each_record_to_a_table_once(
+    spark, cluster, client: Client, tmp_path: Path, kind: str
+):
+    topic = f"laked-{kind}"
+    await client.create_topics(NewTopic(topic, 1, 1))
+    path, checkpoint = tmp_path / "table", f'checkpoint = "{tmp_path / "checkpoint"}"'
+    text = SINK.format(head=checkpoint, kind=kind, path=path).replace('"laked"', f'"{topic}"')
+    stream = parse(text, "f.toml", Overrides(lambda: cluster.bootstrap))
+    counts = []
+    for times in ([NOW_MS, FAR_MS], [NOW_MS]):
+        await client.produce(topic, [Record(timestamp=time) for time in times], partition=0)
+        found = (await asyncio.to_thread(run, spark, stream, Report())).facts
+        counts.append((found["rows_written"], found["timestamps_nulled"]))
+    assert counts == [(2, 1), (1, 0)]
+    batch = text.replace(checkpoint, 'trigger = "batch"')
+    definition = parse(batch, "f.toml", Overrides(lambda: cluster.bootstrap))
+    found = (await asyncio.to_thread(run, spark, definition, Report())).facts
+    assert (found["rows_written"], found["timestamps_nulled"]) == (3, 1)
+    for reader in READERS[kind]:
+        assert rows_of(kind, path, "offset", reader=reader) == [(0,), (0,), (1,), (1,), (2,), (2,)]

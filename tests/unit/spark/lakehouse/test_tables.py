@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from support.spark.lakes import READERS, arrow_of, rows_of, settings_of
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
+from minikafka.spark.lakehouse import iceberg
 from minikafka.spark.lakehouse.columns import SchemaNarrows
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import Stage, StagedFile
@@ -244,9 +246,24 @@ def test_catalog_that_does_not_answer_is_named_in_one_sentence(tmp_path):
     table = open_table(settings_of(ICEBERG, tmp_path, catalog=catalog))
     with pytest.raises(TableError) as failed:
         table.exists()
-    text = str(failed.value)
-    assert text.startswith(
-        "catalog: http://127.0.0.1:9 cannot be used for the table minikafka.records"
+    assert str(failed.value) == (
+        "catalog: http://127.0.0.1:9 does not answer: check its address and credentials, and that it runs; nothing"
+        " was added, and a restart continues"
     )
-    assert "and a restart continues" in text
-    assert "\n" not in text
+
+
+def test_catalog_that_accepts_connections_and_is_silent_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(iceberg, "_ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        catalog = {"type": "rest", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        table = open_table(settings_of(ICEBERG, tmp_path, catalog=catalog))
+        with pytest.raises(TableError, match="does not answer: check its address"):
+            table.exists()
+
+
+def test_password_in_the_address_of_a_catalog_is_not_shown(tmp_path):
+    catalog = {"type": "sql", "uri": "postgresql+nothing://user:secret@host/db"}
+    settings = settings_of(ICEBERG, tmp_path, catalog=catalog)
+    with pytest.raises(TableError) as failed:
+        open_table(settings).exists()
+    assert "secret" not in str(failed.value) + settings.shown + repr(settings)
