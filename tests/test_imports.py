@@ -129,7 +129,8 @@ def test_extra_spark_has_all_other_packages_that_the_spark_packages_import():
     """`pip install '.[spark]'` is enough for Spark, and `.[object-storage]` adds what only URIs need."""
     elsewhere, with_spark = imports()
     extra = PROJECT["optional-dependencies"]["spark"]
-    of_uris = PROJECT["optional-dependencies"]["object-storage"]
+    others = PROJECT["optional-dependencies"]
+    of_uris = [*others["object-storage"], *others["hdfs"]]
 
     needed = with_spark - USED_IF_PRESENT - OF_REGISTRY
     assert needed <= provided_by(*PROJECT["dependencies"], *extra, *of_uris)
@@ -206,7 +207,7 @@ LOCAL_IMPORTS = {
     "minikafka/spark/key_stores.py": (1, "only files in PKCS12 need cryptography"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
-    "minikafka/spark/storage/locations.py": (1, "only a URI needs obstore, which may be missing"),
+    "minikafka/spark/storage/locations.py": (2, "only a URI needs a library, which may be missing"),
     "minikafka/spark/workers.py": (4, "the function is sent to workers by its code alone"),
     "minikafka/testing/__init__.py": (2, "a test loads only the parts that it uses"),
     "minikafka/tools/cli/foreground/broker.py": (1, "aiohttp and aiokafka are imported in part"),

@@ -14,7 +14,7 @@ from minikafka.spark.storage.stored import StoredFiles
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _CLOUDS: Final = ("s3", "s3a", "gs", "abfs", "abfss", "az")
-_KNOWN: Final = "a path, or a URI that begins with s3://, gs:// or abfs://"
+_KNOWN: Final = "a path, or a URI that begins with s3://, gs://, abfs:// or hdfs://"
 
 
 def is_uri(path: str) -> bool:
@@ -40,6 +40,10 @@ def open_files(path: str, storage: Mapping[str, str], kind: str) -> Files:
         from minikafka.spark.storage.object_store import ObjectStore
 
         return StoredFiles(ObjectStore(path, storage), kind)
+    if scheme == "hdfs":
+        from minikafka.spark.storage.hdfs import HdfsStore
+
+        return StoredFiles(HdfsStore(path, storage), kind)
     raise ConfigError(
         f"{path}: the writers of an output need a store that creates an object only if it is absent, which is not"
         f" known of {scheme}://; name {_KNOWN}, or mount the file system and name its path"

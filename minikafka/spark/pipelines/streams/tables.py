@@ -14,7 +14,6 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     AtomicType,
@@ -77,7 +76,8 @@ def read_table(spark: SparkSession, settings: TableSettings, schema: StructType)
         return spark.read.schema(schema).parquet(settings.path)
     files = TableDirectory(settings.path, settings.storage).files
     names = [(name,) for name in files.names()]
-    task = TableRead(files.url, to_arrow_schema(schema), settings.storage)
+    columns = spark.createDataFrame([], schema).toArrow().schema
+    task = TableRead(files.url, columns, settings.storage)
     listed = spark.createDataFrame(names, "name string").repartition(max(len(names), 1))
     return map_in_arrow(listed, task.read, schema.toDDL())
 

@@ -313,10 +313,10 @@ MISTAKES = {
     PIPELINE + SOURCE + "[sink]\nkind = 'iceberg'\npath = 'p'\ntimestamps = 'drop'": (
         'f.toml, [sink]: timestamps must be "refuse" or "null", not "drop"'
     ),
-    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'hdfs://one/p'": (
-        "f.toml, [sink]: hdfs://one/p: the writers of an output need a store that creates an object only if it is"
-        " absent, which is not known of hdfs://; name a path, or a URI that begins with s3://, gs:// or abfs://, or"
-        " mount the file system and name its path"
+    PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'ftp://one/p'": (
+        "f.toml, [sink]: ftp://one/p: the writers of an output need a store that creates an object only if it is"
+        " absent, which is not known of ftp://; name a path, or a URI that begins with s3://, gs://, abfs:// or"
+        " hdfs://, or mount the file system and name its path"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nstorage = { region = 'eu' }": (
         "f.toml, [sink]: p: the option region of a store has no effect on a directory: remove it, or name a URI"
