@@ -94,11 +94,13 @@ class Assignments:
     _tape: Tape
 
     def assign(self, partitions: Any) -> Any:
+        """Assign partitions, and record them."""
         result = super().assign(partitions)  # type: ignore[misc]
         self._tape.assigned_by_hand((*partition[:2], -1) for partition in partitions)
         return result
 
     def unsubscribe(self) -> Any:
+        """End the subscription or assignment, and record that the consumer waits for no records."""
         result = super().unsubscribe()  # type: ignore[misc]
         self._tape.unwanted()
         return result

@@ -561,7 +561,6 @@ class ProduceApi:
 
         `bad`: the bad records, if the check of the records has found some. The error may have another reason.
         """
-        error = self.replicas.refusals.error_for_client(error)
         if error in RETRIABLE:
             refusal = BatchRefusal(error, producer_of(field), self.now)
             self.refused.setdefault((topic, number), refusal)

@@ -39,10 +39,6 @@ _PASSING: Final = frozenset(
     )
 )
 """Errors that clients retry because they expect the cause to be temporary. Only these errors are noted."""
-_NOT_ENOUGH: Final = int(ErrorCode.NOT_ENOUGH_REPLICAS)
-_NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_WITHOUT_LEASE: Final = ("lease_expired", "expired")
-"""The states of a session in which other brokers may have elected other leaders."""
 
 
 class _Run:
@@ -93,26 +89,12 @@ class Refusals:
             run.logged_at = now
             self._log(api, tp, error, run)
 
-    def error_for_client(self, error: int) -> int:
-        """Return the error that a client gets for a batch that was refused, and not appended, with `error`.
-
-        A leader whose session may be over, and which its followers have left, may have a successor. Clients look for
-        it after NOT_LEADER_OR_FOLLOWER. After NOT_ENOUGH_REPLICAS they would ask the same broker again.
-        """
-        return _NOT_LEADER if error == _NOT_ENOUGH and self._may_be_replaced() else error
-
-    def _may_be_replaced(self) -> bool:
-        return self._session_state() in _WITHOUT_LEASE
-
     def leader(self, tp: TopicPartition, listener: str) -> tuple[tuple[BrokerId, int], Node | None]:
         """Return ((id, leader epoch), address) of the leader that a refused client should ask (KIP-951).
 
         The replica knows its leader before the metadata does. The id and epoch are -1 if there is no such partition;
-        the address is None if the leader is not live or does not have the client's listener. While this broker's
-        session may be over, it knows no leader: what it knew may be outdated.
+        the address is None if the leader is not live or does not have the client's listener.
         """
-        if self._may_be_replaced():
-            return (-1, -1), None
         known = self._partitions.get(tp) or self._metadata.topics.get(tp.topic, {}).get(
             tp.partition
         )

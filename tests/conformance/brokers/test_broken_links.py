@@ -102,13 +102,13 @@ def cluster_ports(cluster: MemoryCluster) -> dict[str, object]:
     return {"transport": cluster.transport, "clock": cluster.clock}
 
 
-def test_leader_without_followers_and_zookeeper_tells_clients_to_look_for_its_successor() -> None:
+def test_leader_without_followers_and_zookeeper_refuses_acks_all() -> None:
     async def scenario(cluster: MemoryCluster, user: Client) -> None:
         for other in (0, 2, ZOOKEEPER):
             cluster.cut(1, other)
         for other in (0, 2):
             cluster.cut(CLIENTS, other)
-        with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
             async with Client(
                 "127.0.0.1:9093", delivery_timeout_ms=15_000, **cluster_ports(cluster)
             ) as lonely:
