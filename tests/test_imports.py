@@ -187,7 +187,8 @@ def test_base_install_shows_the_help_of_every_pipeline(base_python: Path):
     """The options of a command need no Spark."""
     for name in (path.stem for path in (PACKAGE / "tools/cli/pipeline").glob("[!_]*.py")):
         if name not in ("launch", "output"):
-            ended = in_base_install(base_python, "-m", "minikafka", "pipeline", name, "--help")
+            command = name.replace("_", "-")
+            ended = in_base_install(base_python, "-m", "minikafka", "pipeline", command, "--help")
             assert (ended.returncode, ended.stderr) == (0, "")
 
 

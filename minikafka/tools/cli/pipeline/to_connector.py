@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 import minikafka.spark.pipelines.to_connector as pipeline
+from minikafka.tools.cli.pipeline.launch import require_spark
 from minikafka.tools.cli.terminal.echo import echo
 
 
@@ -16,6 +17,7 @@ def to_connector(checkpoint: str) -> None:
     CHECKPOINT is the checkpointLocation of a query with format("minikafka"), a path or a URL. Stop the query first.
     Then change its format to kafka. format("minikafka") also continues the query afterwards.
     """
+    require_spark()
     changed = pipeline.rewrite_offsets(checkpoint)
     if changed:
         echo(f"{checkpoint}: rewrote {', '.join(changed)}")
