@@ -18,7 +18,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.registry.client import Schema
 from minikafka.spark.registry.framing import HEADER_BYTES, Undecodable
 from minikafka.spark.registry.options import SCHEMA
-from minikafka.spark.registry.shapes import UTC, Shape, list_of, map_of, struct_of
+from minikafka.spark.registry.shapes import UTC, ColumnShape, list_of, map_of, struct_of
 
 _PRIMITIVES: Final = {
     "null": pa.null(),
@@ -46,7 +46,7 @@ _OF_LOGICAL: Final = ("logicalType", "precision", "scale")
 Read = Callable[[bytes], Any]
 
 
-def shape(schema: Schema) -> Shape:
+def shape(schema: Schema) -> ColumnShape:
     """Return the columns of a schema. Raises ConfigError if Spark has none for it."""
     return _shape(expanded(schema))
 
@@ -151,7 +151,7 @@ def _without_logical(schema: Any) -> Any:
     }
 
 
-def _shape(schema: Any) -> Shape:
+def _shape(schema: Any) -> ColumnShape:
     if isinstance(schema, list):
         return _union(schema)
     if isinstance(schema, str):
@@ -159,21 +159,21 @@ def _shape(schema: Any) -> Shape:
             raise ConfigError(
                 f"{SCHEMA}: the record {schema} contains itself, which no column can; name a schema without it"
             )
-        return Shape(_PRIMITIVES[schema])
+        return ColumnShape(_PRIMITIVES[schema])
     kind = schema["type"]
     if not isinstance(kind, str) or kind not in _NAMED:
         return _logical(kind, schema) if isinstance(kind, str) else _shape(kind)
     return _NAMED[kind](schema)
 
 
-def _logical(kind: str, schema: Mapping[str, Any]) -> Shape:
+def _logical(kind: str, schema: Mapping[str, Any]) -> ColumnShape:
     name = str(schema.get("logicalType"))
     if name == "decimal":
         return _decimal(schema) or _shape(kind)
-    return Shape(_LOGICAL[kind, name]) if (kind, name) in _LOGICAL else _shape(kind)
+    return ColumnShape(_LOGICAL[kind, name]) if (kind, name) in _LOGICAL else _shape(kind)
 
 
-def _decimal(schema: Mapping[str, Any]) -> Shape | None:
+def _decimal(schema: Mapping[str, Any]) -> ColumnShape | None:
     digits, scale = schema.get("precision"), schema.get("scale", 0)
     if not isinstance(digits, int) or not isinstance(scale, int) or not 0 <= scale <= digits:
         return None
@@ -185,38 +185,38 @@ def _decimal(schema: Mapping[str, Any]) -> Shape | None:
             -scale, _EXACT
         )
 
-    return Shape(pa.decimal128(digits, scale), convert)
+    return ColumnShape(pa.decimal128(digits, scale), convert)
 
 
-def _record(schema: Mapping[str, Any]) -> Shape:
+def _record(schema: Mapping[str, Any]) -> ColumnShape:
     return struct_of({one["name"]: _shape(one["type"]) for one in schema["fields"]})
 
 
-def _fixed(schema: Mapping[str, Any]) -> Shape:
+def _fixed(schema: Mapping[str, Any]) -> ColumnShape:
     found = _decimal(schema) if schema.get("logicalType") == "decimal" else None
-    return found or Shape(pa.binary())
+    return found or ColumnShape(pa.binary())
 
 
-_NAMED: Final[dict[str, Callable[[Mapping[str, Any]], Shape]]] = {
+_NAMED: Final[dict[str, Callable[[Mapping[str, Any]], ColumnShape]]] = {
     "record": _record,
     "error": _record,
-    "enum": lambda _: Shape(pa.string()),
+    "enum": lambda _: ColumnShape(pa.string()),
     "fixed": _fixed,
     "array": lambda schema: list_of(_shape(schema["items"])),
     "map": lambda schema: map_of(pa.string(), _shape(schema["values"])),
 }
 
 
-def _union(branches: Sequence[Any]) -> Shape:
+def _union(branches: Sequence[Any]) -> ColumnShape:
     """Return the column of a union: the type next to null, a wider number, or a struct with a field for each type."""
     others = [one for one in branches if _name(one) != "null"]
     if not others:
-        return Shape(pa.null())
+        return ColumnShape(pa.null())
     if len(others) == 1:
         found = _shape(others[0])
         return found if _name(others[0]) not in _TAGGED else _untagged(found)
     if wide := _NUMBERS.get(frozenset(map(_plain, others))):
-        return Shape(_PRIMITIVES[wide])
+        return ColumnShape(_PRIMITIVES[wide])
     return _members(others)
 
 
@@ -234,14 +234,14 @@ def _plain(branch: Any) -> str:
     return "" if is_logical else _name(branch)
 
 
-def _untagged(found: Shape) -> Shape:
+def _untagged(found: ColumnShape) -> ColumnShape:
     change = found.convert
 
     def convert(value: Any) -> Any:
         bare = value[1] if isinstance(value, tuple) else value
         return bare if change is None else change(bare)
 
-    return Shape(found.type, convert)
+    return ColumnShape(found.type, convert)
 
 
 _PYTHON: Final = {
@@ -257,7 +257,7 @@ _PYTHON: Final = {
 }
 
 
-def _members(branches: Sequence[Any]) -> Shape:
+def _members(branches: Sequence[Any]) -> ColumnShape:
     """Return a struct with the fields member0, member1 and so on, of which one is not null, as from_avro has it."""
     shapes = [_shape(one) for one in branches]
     kinds = {one.get("name"): index for index, one in enumerate(branches) if isinstance(one, dict)}
@@ -273,4 +273,4 @@ def _members(branches: Sequence[Any]) -> Shape:
         change = shapes[index].convert
         return {f"member{index}": value if change is None else change(value)}
 
-    return Shape(pa.struct(fields), convert)
+    return ColumnShape(pa.struct(fields), convert)

@@ -10,13 +10,13 @@ from pyarrow import types
 
 from minikafka.spark.registry.avro import expanded
 from minikafka.spark.registry.fitting import column_name, is_bytes, is_text, is_whole, missing
-from minikafka.spark.registry.records import Writing
+from minikafka.spark.registry.records import RecordWriting
 
 _WIDTHS: Final = {"int": 32, "long": 64, "double": 32}
 """Avro's types of numbers, each with the bits of the whole numbers that it can hold."""
 
 
-def misfits(work: Writing, kind: pa.DataType) -> Iterator[str]:
+def misfits(work: RecordWriting, kind: pa.DataType) -> Iterator[str]:
     """Yield a text for each field that the schema cannot hold."""
     yield from _misfits(expanded(work.schema), kind, "")
 

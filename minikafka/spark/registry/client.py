@@ -15,7 +15,16 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.spark.registry.options import CA, SCHEMA, SUBJECT, TOKEN, URL, USER, VERSION, Address
+from minikafka.spark.registry.options import (
+    CA,
+    SCHEMA,
+    SUBJECT,
+    TOKEN,
+    URL,
+    USER,
+    VERSION,
+    RegistryAddress,
+)
 from minikafka.spark.wire.deadline import Deadline
 
 _CONTENT: Final = "application/vnd.schemaregistry.v1+json"
@@ -32,10 +41,10 @@ class RegistryError(MinikafkaError):
     """The registry does not answer, or refuses a request; the text names the option and the remedy."""
 
 
-class ServerFailed(RegistryError):
+class RegistryFailed(RegistryError):
     """The registry answers with an error of its own. `answer`: the status and its words."""
 
-    def __init__(self, address: Address, answer: str) -> None:
+    def __init__(self, address: RegistryAddress, answer: str) -> None:
         super().__init__(
             f"{URL} {address}: {answer}; check the address, and that the registry runs"
         )
@@ -68,7 +77,7 @@ class _Response(NamedTuple):
 class RegistryClient:
     """Requests to one schema registry. Nothing is cached here, and no connection is kept."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RegistryAddress) -> None:
         self._address = address
 
     def of_id(self, schema_id: int) -> Schema:
@@ -166,7 +175,7 @@ class RegistryClient:
         """Return a Protobuf schema as the registry compiles it."""
         try:
             return self._object(self._get(f"/schemas/ids/{schema_id}?format=serialized"))
-        except ServerFailed as error:
+        except RegistryFailed as error:
             raise RegistryError(
                 f"{URL} {self._address}: it cannot compile the Protobuf schema with the id {schema_id}: {error.answer};"
                 " use a registry that answers format=serialized, such as Karapace or Confluent's"
@@ -211,7 +220,7 @@ class RegistryClient:
             if deadline.wait_to_retry():
                 continue
             if answer:
-                raise ServerFailed(self._address, answer)
+                raise RegistryFailed(self._address, answer)
             raise RegistryError(
                 f"{URL} {self._address}: {reason}; check the address, and that the registry runs"
             )

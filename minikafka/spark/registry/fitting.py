@@ -15,12 +15,12 @@ from pyarrow import types
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.registry.options import SCHEMA
-from minikafka.spark.registry.records import Writing
+from minikafka.spark.registry.records import RecordWriting
 
 _SHOWN_MAX: Final = 3
 
 
-def check(work: Writing, kind: pa.DataType) -> None:
+def check(work: RecordWriting, kind: pa.DataType) -> None:
     """Raise ConfigError if the schema cannot hold every value of the type. The text names the field."""
     module = {
         "confluent_avro": "minikafka.spark.registry.avro_fitting",

@@ -18,8 +18,8 @@ from minikafka.spark.registry.options import parse_decode, parse_encode
 from minikafka.spark.registry.records import (
     REASON,
     VALUE,
-    Reading,
-    Writing,
+    RecordReading,
+    RecordWriting,
     columns_of,
     decoder_of,
     encoder_of,
@@ -72,7 +72,7 @@ def _part(column: str) -> str:
     return "key" if column == "key" else "value"
 
 
-def decoded_column(work: Reading, frame: DataFrame, column: str) -> Column:
+def decoded_column(work: RecordReading, frame: DataFrame, column: str) -> Column:
     """Return a column with structs of the fields `value` and `reason`.
 
     Errors name the topic, partition and offset of a record if the frame has these columns.
@@ -92,7 +92,7 @@ def decoded_column(work: Reading, frame: DataFrame, column: str) -> Column:
     return found
 
 
-def encoded_column(work: Writing, frame: DataFrame, column: str) -> Column:
+def encoded_column(work: RecordWriting, frame: DataFrame, column: str) -> Column:
     """Return a binary column with the rows of a struct column. Raises ConfigError if the schema cannot hold them."""
     kind = to_arrow_type(frame.select(column).schema.fields[0].dataType)
     fitting.check(work, kind)
@@ -111,7 +111,7 @@ def encoded_column(work: Writing, frame: DataFrame, column: str) -> Column:
 class _Decoding(metaclass=Shipped):
     """A task that decodes records."""
 
-    def __init__(self, work: Reading) -> None:
+    def __init__(self, work: RecordReading) -> None:
         self._work = work
 
     def __call__(self, values: pa.Array, *place: pa.Array) -> pa.Array:
@@ -122,7 +122,7 @@ class _Decoding(metaclass=Shipped):
 class _Encoding(metaclass=Shipped):
     """A task that encodes rows."""
 
-    def __init__(self, work: Writing) -> None:
+    def __init__(self, work: RecordWriting) -> None:
         self._work = work
 
     def __call__(self, rows: pa.Array) -> pa.Array:

@@ -10,10 +10,10 @@ from pyarrow import types
 
 from minikafka.spark.registry import json_schema
 from minikafka.spark.registry.fitting import column_name, is_whole
-from minikafka.spark.registry.records import Writing
+from minikafka.spark.registry.records import RecordWriting
 
 
-def misfits(work: Writing, kind: pa.DataType) -> Iterator[str]:
+def misfits(work: RecordWriting, kind: pa.DataType) -> Iterator[str]:
     """Yield a text for each field that the schema does not allow."""
     if not types.is_struct(kind):
         yield f"the value is an object, the column {column_name(kind)}"

@@ -16,14 +16,14 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.registry.client import Schema
 from minikafka.spark.registry.framing import HEADER_BYTES, Undecodable
 from minikafka.spark.registry.options import SCHEMA, VALIDATE
-from minikafka.spark.registry.shapes import Shape
+from minikafka.spark.registry.shapes import ColumnShape
 
 _DEPTH_MAX: Final = 50
 _REFERENCE: Final = "$ref"
 Read = Callable[[bytes], Any]
 
 
-def shape(schema: Schema) -> Shape:
+def shape(schema: Schema) -> ColumnShape:
     """Return the columns of a schema. Raises ConfigError."""
     documents = _documents(schema)
     return _Shapes(documents).of(_json(schema.text, "it"), "", 0)
@@ -34,7 +34,7 @@ def document(schema: Schema) -> Any:
     return _json(schema.text, "it")
 
 
-def reader(columns: Shape, validate: Callable[[Any], None] | None) -> Read:
+def reader(columns: ColumnShape, validate: Callable[[Any], None] | None) -> Read:
     """Return a function that decodes a record to the columns. It raises Undecodable."""
     convert = columns.convert
     assert convert is not None, "all shapes of this module check their values"
@@ -105,7 +105,7 @@ class _Shapes:
         self._documents = documents
         self._root: Any = None
 
-    def of(self, schema: Any, path: str, depth: int) -> Shape:
+    def of(self, schema: Any, path: str, depth: int) -> ColumnShape:
         """Return the shape of a schema. `path`: its place in the document, for messages about values."""
         if self._root is None:
             self._root = schema
@@ -126,7 +126,7 @@ class _Shapes:
             return _list(self.of(schema.get("items"), f"{path}[]", depth + 1), path)
         return _scalar(kind, path)
 
-    def _referred(self, reference: str, path: str, depth: int) -> Shape:
+    def _referred(self, reference: str, path: str, depth: int) -> ColumnShape:
         name, _, pointer = reference.partition("#")
         before = self._root
         document = before if not name else self._documents.get(name)
@@ -147,7 +147,7 @@ class _Shapes:
         finally:
             self._root = before
 
-    def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> Shape:
+    def _object(self, schema: Mapping[str, Any], path: str, depth: int) -> ColumnShape:
         properties = schema.get("properties")
         if isinstance(properties, Mapping) and properties:
             fields = {
@@ -185,19 +185,19 @@ def _wrong(path: str, kind: str, value: Any) -> Undecodable:
     return Undecodable(f"{where} is not of the type {kind}: {json.dumps(value)[:60]}")
 
 
-def _scalar(kind: str, path: str) -> Shape:
+def _scalar(kind: str, path: str) -> ColumnShape:
     if kind == "integer":
-        return Shape(pa.int64(), lambda value: _integer(value, path))
+        return ColumnShape(pa.int64(), lambda value: _integer(value, path))
     if kind == "number":
-        return Shape(pa.float64(), lambda value: _number(value, path))
+        return ColumnShape(pa.float64(), lambda value: _number(value, path))
     if kind == "boolean":
-        return Shape(pa.bool_(), lambda value: _exactly(bool, value, path, kind))
+        return ColumnShape(pa.bool_(), lambda value: _exactly(bool, value, path, kind))
     if kind == "string":
-        return Shape(pa.string(), lambda value: _exactly(str, value, path, kind))
+        return ColumnShape(pa.string(), lambda value: _exactly(str, value, path, kind))
     return _TEXT
 
 
-_TEXT: Final = Shape(
+_TEXT: Final = ColumnShape(
     pa.string(), lambda value: value if isinstance(value, str) else json.dumps(value)
 )
 
@@ -225,7 +225,7 @@ def _exactly(kind: type, value: Any, path: str, name: str) -> Any:
     return value
 
 
-def _record(fields: Mapping[str, Shape], path: str) -> Shape:
+def _record(fields: Mapping[str, ColumnShape], path: str) -> ColumnShape:
     changes = [(name, one.convert) for name, one in fields.items()]
 
     def convert(value: Any) -> dict[str, Any]:
@@ -237,10 +237,12 @@ def _record(fields: Mapping[str, Shape], path: str) -> Shape:
             if change is not None and value.get(name) is not None
         }
 
-    return Shape(pa.struct([pa.field(name, one.type) for name, one in fields.items()]), convert)
+    return ColumnShape(
+        pa.struct([pa.field(name, one.type) for name, one in fields.items()]), convert
+    )
 
 
-def _map(item: Shape, path: str) -> Shape:
+def _map(item: ColumnShape, path: str) -> ColumnShape:
     change = item.convert
     assert change is not None, "all shapes of this module check their values"
 
@@ -249,10 +251,10 @@ def _map(item: Shape, path: str) -> Shape:
             raise _wrong(path, "object", value)
         return [(name, None if one is None else change(one)) for name, one in value.items()]
 
-    return Shape(pa.map_(pa.string(), item.type), convert)
+    return ColumnShape(pa.map_(pa.string(), item.type), convert)
 
 
-def _list(item: Shape, path: str) -> Shape:
+def _list(item: ColumnShape, path: str) -> ColumnShape:
     change = item.convert
     assert change is not None, "all shapes of this module check their values"
 
@@ -261,4 +263,4 @@ def _list(item: Shape, path: str) -> Shape:
             raise _wrong(path, "array", value)
         return [None if one is None else change(one) for one in value]
 
-    return Shape(pa.list_(item.type), convert)
+    return ColumnShape(pa.list_(item.type), convert)

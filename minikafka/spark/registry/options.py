@@ -40,7 +40,7 @@ ENCODE: Final = (*_COMMON, REGISTER)
 
 
 @dataclass(frozen=True)
-class Address:
+class RegistryAddress:
     """Where the registry is, and how a client logs in. `authorization`: the value of the header, "" without one.
 
     `urls`: the addresses of the registry's servers without credentials. `ca`: the path of a PEM file with the
@@ -65,7 +65,7 @@ class SchemaOptions:
     """
 
     format: str
-    address: Address
+    address: RegistryAddress
     subject: str | None
     version: int | None = None
     schema: str | None = None
@@ -135,7 +135,7 @@ def _known(given: Mapping[str, str], known: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _address(options: Mapping[str, str]) -> Address:
+def _address(options: Mapping[str, str]) -> RegistryAddress:
     parts = [urlsplit(text.strip()) for text in options[URL].split(",")]
     urls, logins = [], []
     for one in parts:
@@ -149,7 +149,7 @@ def _address(options: Mapping[str, str]) -> Address:
         urls.append(f"{one.scheme}://{host}{port}{one.path.rstrip('/')}")
         if one.username:
             logins.append(f"{unquote(one.username)}:{unquote(one.password or '')}")
-    return Address(tuple(urls), _authorization(options, logins), options.get(CA, ""))
+    return RegistryAddress(tuple(urls), _authorization(options, logins), options.get(CA, ""))
 
 
 def _authorization(options: Mapping[str, str], of_urls: list[str]) -> str:

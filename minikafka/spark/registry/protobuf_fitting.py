@@ -10,10 +10,10 @@ from pyarrow import types
 
 from minikafka.spark.registry import protobuf
 from minikafka.spark.registry.fitting import column_name, is_bytes, is_text, is_whole, missing
-from minikafka.spark.registry.records import Writing
+from minikafka.spark.registry.records import RecordWriting
 
 
-def misfits(work: Writing, kind: pa.DataType) -> Iterator[str]:
+def misfits(work: RecordWriting, kind: pa.DataType) -> Iterator[str]:
     """Yield a text for each field that the message cannot hold."""
     message = protobuf.message_type(work.schema, work.options.message)
     yield from _misfits(protobuf.arrow_type(message), kind, "")

@@ -17,7 +17,7 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.registry.client import RegistryClient, Schema, UnknownSchema
 from minikafka.spark.registry.framing import Undecodable, encoded_indexes, header, schema_id
 from minikafka.spark.registry.options import MODE, SCHEMA, SUBJECT, TOPIC, SchemaOptions
-from minikafka.spark.registry.shapes import Shape, for_spark
+from minikafka.spark.registry.shapes import ColumnShape, for_spark
 
 VALUE: Final = "value"
 REASON: Final = "reason"
@@ -37,7 +37,7 @@ class UnencodableRow(MinikafkaError):
 
 
 @dataclass(frozen=True)
-class Reading:
+class RecordReading:
     """The schema to whose columns records are decoded, and the options. A task gets it from the driver."""
 
     options: SchemaOptions
@@ -45,14 +45,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Writing:
+class RecordWriting:
     """The schema with which rows are encoded, and the options. A task gets it from the driver."""
 
     options: SchemaOptions
     schema: Schema
 
 
-def reading(options: SchemaOptions) -> Reading:
+def reading(options: SchemaOptions) -> RecordReading:
     """Return what tasks need to decode records. The driver calls it. Raises ConfigError, RegistryError."""
     _check_library(options)
     client = RegistryClient(options.address)
@@ -63,10 +63,10 @@ def reading(options: SchemaOptions) -> Reading:
     else:
         columns = Schema(options.type, options.schema)
     _check_type(options, columns)
-    return Reading(options, columns)
+    return RecordReading(options, columns)
 
 
-def writing(options: SchemaOptions) -> Writing:
+def writing(options: SchemaOptions) -> RecordWriting:
     """Return what tasks need to encode rows, after the schema is in the registry. The driver calls it."""
     _check_library(options)
     client, subject = RegistryClient(options.address), _subject(options)
@@ -77,7 +77,7 @@ def writing(options: SchemaOptions) -> Writing:
     else:
         schema = client.look_up(subject, options.type, options.schema)
     _check_type(options, schema)
-    return Writing(options, schema)
+    return RecordWriting(options, schema)
 
 
 def _subject(options: SchemaOptions) -> str:
@@ -107,15 +107,15 @@ def _check_library(options: SchemaOptions) -> None:
         ) from None
 
 
-def columns_of(work: Reading) -> Shape:
+def columns_of(work: RecordReading) -> ColumnShape:
     """Return the columns to which records are decoded. Raises ConfigError."""
     if work.options.format == "confluent_avro":
-        return Shape(*_avro().shape(work.columns))
+        return ColumnShape(*_avro().shape(work.columns))
     if work.options.format == "confluent_json":
-        return Shape(*_json().shape(work.columns))
+        return ColumnShape(*_json().shape(work.columns))
     protobuf = _protobuf()
     kind = protobuf.message_type(work.columns, work.options.message)
-    return Shape(protobuf.arrow_type(kind))
+    return ColumnShape(protobuf.arrow_type(kind))
 
 
 def _avro() -> Any:
@@ -131,7 +131,7 @@ def _json() -> Any:
 
 
 @lru_cache(_KEPT_MAX)
-def decoder_of(work: Reading) -> Decoder:
+def decoder_of(work: RecordReading) -> Decoder:
     """Return the decoder of this process for these records."""
     _check_library(work.options)
     return Decoder(work, RegistryClient(work.options.address))
@@ -140,7 +140,7 @@ def decoder_of(work: Reading) -> Decoder:
 class Decoder:
     """Decodes columns of records. It requests the schema of each id once, also if requests for others fail."""
 
-    def __init__(self, work: Reading, client: RegistryClient) -> None:
+    def __init__(self, work: RecordReading, client: RegistryClient) -> None:
         self._work = work
         self._client = client
         self._shape = columns_of(work)
@@ -247,7 +247,7 @@ def _where(places: Sequence[Any], row: int) -> str:
 
 
 @lru_cache(_KEPT_MAX)
-def encoder_of(work: Writing) -> Callable[[pa.Array], pa.Array]:
+def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
     """Return the function of this process that encodes a column of rows."""
     _check_library(work.options)
     head = header(int(work.schema.id or 0))

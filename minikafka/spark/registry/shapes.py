@@ -14,7 +14,7 @@ UTC: Final = "UTC"
 Convert = Callable[[Any], Any]
 
 
-class Shape(NamedTuple):
+class ColumnShape(NamedTuple):
     """The type of a column while values are collected, and a function that prepares a value for pyarrow.
 
     `type`: may have units of time that Spark does not know; `for_spark` gives Spark's. `convert`: None if pyarrow
@@ -38,12 +38,12 @@ def for_spark(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def struct_of(fields: Mapping[str, Shape]) -> Shape:
+def struct_of(fields: Mapping[str, ColumnShape]) -> ColumnShape:
     """Return the shape of a record, whose decoded value is a dict."""
     kind = pa.struct([pa.field(name, one.type) for name, one in fields.items()])
     changed = [(name, one.convert) for name, one in fields.items() if one.convert is not None]
     if not changed:
-        return Shape(kind)
+        return ColumnShape(kind)
 
     def convert(value: dict[str, Any]) -> dict[str, Any]:
         for name, change in changed:
@@ -52,26 +52,26 @@ def struct_of(fields: Mapping[str, Shape]) -> Shape:
                 value[name] = change(found)
         return value
 
-    return Shape(kind, convert)
+    return ColumnShape(kind, convert)
 
 
-def list_of(item: Shape) -> Shape:
+def list_of(item: ColumnShape) -> ColumnShape:
     """Return the shape of a list."""
     change = item.convert
     if change is None:
-        return Shape(pa.list_(item.type))
-    return Shape(
+        return ColumnShape(pa.list_(item.type))
+    return ColumnShape(
         pa.list_(item.type),
         lambda value: [None if one is None else change(one) for one in value],
     )
 
 
-def map_of(key: pa.DataType, item: Shape) -> Shape:
+def map_of(key: pa.DataType, item: ColumnShape) -> ColumnShape:
     """Return the shape of a map, whose decoded value is a dict."""
     change = item.convert
     if change is None:
-        return Shape(pa.map_(key, item.type), lambda value: list(value.items()))
-    return Shape(
+        return ColumnShape(pa.map_(key, item.type), lambda value: list(value.items()))
+    return ColumnShape(
         pa.map_(key, item.type),
         lambda value: [(name, None if one is None else change(one)) for name, one in value.items()],
     )

@@ -25,7 +25,7 @@ from minikafka.spark.pipelines.streams.streams import (
     parse_trigger,
 )
 from minikafka.spark.registry import options as registry_options
-from minikafka.spark.registry.records import Reading
+from minikafka.spark.registry.records import RecordReading
 from minikafka.spark.security_options import NAMES, connection_of
 from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
@@ -59,7 +59,7 @@ class Decode:
     format: str = "raw"
     schema: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
-    reading: Reading | None = None
+    reading: RecordReading | None = None
 
     @property
     def uses_registry(self) -> bool:
