@@ -12,8 +12,8 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.frames import map_in_arrow
 from minikafka.spark.lakehouse.columns import arrow_schema
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.stage import STAGED, Stage, StagedFile
-from minikafka.spark.lakehouse.tables import LakeTable, Marks, TableSettings, number_of
+from minikafka.spark.lakehouse.stage import STAGED, FileStage, LakeFile
+from minikafka.spark.lakehouse.tables import LakeSettings, LakeTable, Marks, number_of
 
 _QUERY: Final = "minikafka.stream.query"
 _BATCH: Final = "minikafka.stream.batch"
@@ -23,11 +23,11 @@ _NONE: Final = -1
 """The value of the marks of a table whose rows were replaced by a batch."""
 
 
-class OtherQuery(MinikafkaError):
+class OtherStream(MinikafkaError):
     """The table holds the rows of another stream, or of a newer state of this stream."""
 
 
-class MicroBatch(NamedTuple):
+class StreamBatch(NamedTuple):
     """A micro-batch of a stream. `plan`: a digest of the offsets that Spark has planned for it."""
 
     query: str
@@ -51,20 +51,20 @@ class Appended(NamedTuple):
 class LakeWriter:
     """Adds rows to one table."""
 
-    def __init__(self, settings: TableSettings) -> None:
+    def __init__(self, settings: LakeSettings) -> None:
         self.settings = settings
         self.table: LakeTable = open_table(settings)
 
     def check_query(self, query: str | None, checkpoint: str) -> None:
-        """Raise `OtherQuery` if another stream than `query` has added rows. `query`: None for a new stream."""
+        """Raise `OtherStream` if another stream than `query` has added rows. `query`: None for a new stream."""
         found = self.table.marks(_NAMES).get(_QUERY, _NONE)
         if found != _NONE and (query is None or found != number_of(query)):
-            raise OtherQuery(
+            raise OtherStream(
                 f"{self.settings.shown} holds the rows of another stream, and {checkpoint} is not its checkpoint:"
                 " continue with that checkpoint, or name a new table and a new checkpoint"
             )
 
-    def add_micro_batch(self, frame: DataFrame, found: MicroBatch) -> Appended:
+    def add_micro_batch(self, frame: DataFrame, found: StreamBatch) -> Appended:
         """Add the rows of a micro-batch, unless an earlier run has added them.
 
         A micro-batch that is in the table is computed again, so that Spark's state and watermark stay correct.
@@ -80,13 +80,13 @@ class LakeWriter:
             self.table.commit(files, found.marks(), before, notes)
         return _total(files)
 
-    def _holds(self, before: Marks, found: MicroBatch) -> bool:
+    def _holds(self, before: Marks, found: StreamBatch) -> bool:
         last = before.get(_BATCH)
         if last is None or found.batch > last:
             return False
         if (found.batch, number_of(found.plan)) == (last, before.get(_PLAN)):
             return True
-        raise OtherQuery(
+        raise OtherStream(
             f"{self.settings.shown} holds the rows of the stream up to micro-batch {last}, and the checkpoint"
             f" {found.checkpoint} is an older copy, from which micro-batch {found.batch} differs: restore the newest"
             " checkpoint, or name a new table and a new checkpoint"
@@ -103,9 +103,9 @@ class LakeWriter:
             self.table.commit(files, marks, self.table.marks(list(marks)), {}, overwrite=is_new)
         return _total(files)
 
-    def _stage(self, frame: DataFrame, label: str) -> list[StagedFile]:
+    def _stage(self, frame: DataFrame, label: str) -> list[LakeFile]:
         layout = self.table.prepare(arrow_schema(frame.schema))
-        stage = Stage(
+        stage = FileStage(
             layout.schema,
             layout.rules,
             layout.directory,
@@ -117,12 +117,10 @@ class LakeWriter:
         return [staged_file(row.asDict()) for row in rows]
 
 
-def staged_file(row: Mapping[str, Any]) -> StagedFile:
+def staged_file(row: Mapping[str, Any]) -> LakeFile:
     """Return a file from a row with the columns of `STAGED`."""
-    return StagedFile(
-        **{**row, "key": tuple(json.loads(row["key"])), "footer": bytes(row["footer"])}
-    )
+    return LakeFile(**{**row, "key": tuple(json.loads(row["key"])), "footer": bytes(row["footer"])})
 
 
-def _total(files: Sequence[StagedFile]) -> Appended:
+def _total(files: Sequence[LakeFile]) -> Appended:
     return Appended(sum(one.rows for one in files), sum(one.nulled for one in files))

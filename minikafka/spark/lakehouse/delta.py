@@ -17,18 +17,18 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse.columns import evolution
 from minikafka.spark.lakehouse.delta_stats import statistics
 from minikafka.spark.lakehouse.places import absolute
-from minikafka.spark.lakehouse.rules import HOUR, Key, Rule, check_rules
-from minikafka.spark.lakehouse.stage import StagedFile
+from minikafka.spark.lakehouse.rules import HOUR, Key, PartitionRule, check_rules
+from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
     COMMITS_MAX,
     ORPHAN_S,
-    Compacted,
     Expired,
+    LakeSettings,
     Layout,
     Marks,
+    MergedFiles,
     NoLibrary,
     TableError,
-    TableSettings,
     check_marks,
 )
 
@@ -40,7 +40,7 @@ _HOUR_S: Final = 3600
 class DeltaLakeTable:
     """A Delta table at a path or URI."""
 
-    def __init__(self, settings: TableSettings) -> None:
+    def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._place = absolute(settings.place)
         self._rules = settings.partition_by
@@ -100,7 +100,7 @@ class DeltaLakeTable:
             )
         return Layout(names, pa.schema(files), rules, f"{self._place}/data")
 
-    def _create(self, schema: pa.Schema, rules: Sequence[Rule]) -> None:
+    def _create(self, schema: pa.Schema, rules: Sequence[PartitionRule]) -> None:
         with self._reported():
             self._library.DeltaTable.create(
                 self._place,
@@ -110,7 +110,7 @@ class DeltaLakeTable:
                 storage_options=self._storage,
             )
 
-    def _check_partitioning(self, table: Any, rules: Sequence[Rule]) -> None:
+    def _check_partitioning(self, table: Any, rules: Sequence[PartitionRule]) -> None:
         wanted, found = _partition_columns(rules), list(table.metadata().partition_columns)
         if [name.lower() for name in wanted] != [name.lower() for name in found]:
             raise ConfigError(
@@ -128,7 +128,7 @@ class DeltaLakeTable:
 
     def commit(
         self,
-        files: Sequence[StagedFile],
+        files: Sequence[LakeFile],
         marks: Marks,
         expected: Marks,
         notes: Mapping[str, str],
@@ -152,7 +152,7 @@ class DeltaLakeTable:
     def _commit(
         self,
         table: Any,
-        files: Sequence[StagedFile],
+        files: Sequence[LakeFile],
         marks: Marks,
         notes: Mapping[str, str],
         mode: str,
@@ -170,7 +170,7 @@ class DeltaLakeTable:
             commit_properties=properties,
         )
 
-    def _added(self, file: StagedFile) -> Any:
+    def _added(self, file: LakeFile) -> Any:
         return self._library.transaction.AddAction(
             path=file.path.removeprefix(f"{self._place}/"),
             size=file.bytes,
@@ -180,11 +180,11 @@ class DeltaLakeTable:
             stats=statistics(file.footer),
         )
 
-    def compact(self, target_bytes: int) -> Compacted:
+    def compact(self, target_bytes: int) -> MergedFiles:
         """Merge small files. The library repeats the commit if other writers add files at the same time."""
         with self._reported():
             metrics = self._load().optimize.compact(target_size=target_bytes)
-        return Compacted(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+        return MergedFiles(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
         """Remove replaced files. The library counts in hours, so the age is rounded up."""
@@ -216,7 +216,7 @@ def _in_order(table: pa.Schema, rows: pa.Schema) -> Iterator[pa.Field]:
         yield pa.field(found.name, field.type)
 
 
-def _derived(rules: Sequence[Rule], rows: pa.Schema) -> list[pa.Field]:
+def _derived(rules: Sequence[PartitionRule], rows: pa.Schema) -> list[pa.Field]:
     """Return the partition columns that the rows do not have: the date, and the hour of the day."""
     taken = {name.lower() for name in rows.names}
     fields: dict[str, pa.Field] = {}
@@ -230,25 +230,25 @@ def _derived(rules: Sequence[Rule], rows: pa.Schema) -> list[pa.Field]:
     return list(fields.values())
 
 
-def _columns_of(rule: Rule) -> list[str]:
+def _columns_of(rule: PartitionRule) -> list[str]:
     if not rule.unit:
         return [rule.column]
     names = [f"{rule.column}_date"]
     return [*names, f"{rule.column}_hour"] if rule.unit == HOUR else names
 
 
-def _partition_columns(rules: Sequence[Rule]) -> list[str]:
+def _partition_columns(rules: Sequence[PartitionRule]) -> list[str]:
     return list(dict.fromkeys(name for rule in rules for name in _columns_of(rule)))
 
 
-def _partition_values(rules: Sequence[Rule], key: Key) -> dict[str, str | None]:
+def _partition_values(rules: Sequence[PartitionRule], key: Key) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for rule, value in zip(rules, key, strict=True):
         found |= zip(_columns_of(rule), _texts(rule, value), strict=True)
     return found
 
 
-def _texts(rule: Rule, value: Any) -> list[str | None]:
+def _texts(rule: PartitionRule, value: Any) -> list[str | None]:
     """Return the values of a rule's columns as the protocol writes them."""
     if value is None:
         return [None] * len(_columns_of(rule))

@@ -23,18 +23,18 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.lakehouse import iceberg_upkeep as upkeep
 from minikafka.spark.lakehouse.columns import Evolution, evolution
 from minikafka.spark.lakehouse.places import absolute, file_uri, is_uri, opened
-from minikafka.spark.lakehouse.rules import DATE, HOUR, Rule, check_rules
-from minikafka.spark.lakehouse.stage import StagedFile
+from minikafka.spark.lakehouse.rules import DATE, HOUR, PartitionRule, check_rules
+from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
     COMMITS_MAX,
     ORPHAN_S,
-    Compacted,
     Expired,
+    LakeSettings,
     Layout,
     Marks,
+    MergedFiles,
     NoLibrary,
     TableError,
-    TableSettings,
     check_marks,
 )
 
@@ -57,7 +57,7 @@ _EPOCH: Final = date(1970, 1, 1)
 class IcebergTable:
     """A table of Iceberg in a catalog."""
 
-    def __init__(self, settings: TableSettings) -> None:
+    def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._place = absolute(settings.place) if settings.place else ""
         if "." not in settings.name:
@@ -159,7 +159,7 @@ class IcebergTable:
         rules = check_rules(rules, columns)
         return Layout(tuple(columns.names), columns, rules, f"{_plain(table.location())}/data")
 
-    def _create(self, rows: pa.Schema, rules: Sequence[Rule]) -> None:
+    def _create(self, rows: pa.Schema, rules: Sequence[PartitionRule]) -> None:
         catalog = self._catalog()
         location = file_uri(self._place) if self._place else None
         with self._reported():
@@ -172,7 +172,7 @@ class IcebergTable:
                     spec.add_field(rule.column, *_transform(rule))
         self._hint()
 
-    def _check_partitioning(self, table: Any, rules: Sequence[Rule]) -> None:
+    def _check_partitioning(self, table: Any, rules: Sequence[PartitionRule]) -> None:
         schema = table.schema()
         found = [
             (schema.find_column_name(one.source_id), str(one.transform))
@@ -200,7 +200,7 @@ class IcebergTable:
 
     def commit(
         self,
-        files: Sequence[StagedFile],
+        files: Sequence[LakeFile],
         marks: Marks,
         expected: Marks,
         notes: Mapping[str, str],
@@ -223,7 +223,7 @@ class IcebergTable:
     def _commit(
         self,
         table: Any,
-        files: Sequence[StagedFile],
+        files: Sequence[LakeFile],
         marks: Marks,
         notes: Mapping[str, str],
         *,
@@ -253,11 +253,11 @@ class IcebergTable:
         if lost is not None:
             raise lost
 
-    def compact(self, target_bytes: int) -> Compacted:
+    def compact(self, target_bytes: int) -> MergedFiles:
         """Merge small files. Readers of older snapshots still find the files that were merged."""
         table = self._load()
         if table.current_snapshot() is None:
-            return Compacted(0, 0)
+            return MergedFiles(0, 0)
         directory = f"{_plain(table.location())}/data"
         with self._reported():
             groups = upkeep.small_files(table, target_bytes)
@@ -265,9 +265,9 @@ class IcebergTable:
         old = [task.file for tasks in groups for task in tasks]
         if files:
             self._replace(old, files)
-        return Compacted(len(old), len(files))
+        return MergedFiles(len(old), len(files))
 
-    def _replace(self, old: Sequence[Any], files: Sequence[StagedFile]) -> None:
+    def _replace(self, old: Sequence[Any], files: Sequence[LakeFile]) -> None:
         """Replace files in one step. Raises `TableError` if another process has removed one of the old files."""
         for attempt in range(1, COMMITS_MAX + 1):
             table = self._load()
@@ -359,7 +359,7 @@ def _marks(table: Any, names: Sequence[str]) -> dict[str, int]:
     return {name: int(table.properties[name]) for name in names if name in table.properties}
 
 
-def _transform(rule: Rule) -> tuple[Any, str]:
+def _transform(rule: PartitionRule) -> tuple[Any, str]:
     """Return the transform of Iceberg for a rule, and the name of the partition field."""
     transforms = import_module("pyiceberg.transforms")
     if rule.unit == DATE:
@@ -384,7 +384,7 @@ def _files(table: Any) -> Iterator[Any]:
             yield entry.data_file
 
 
-def _data_file(table: Any, file: StagedFile) -> Any:
+def _data_file(table: Any, file: LakeFile) -> Any:
     """Return the entry of a file, with the bounds and counts of its columns from the file's footer."""
     manifest, typedef = import_module("pyiceberg.manifest"), import_module("pyiceberg.typedef")
     reading = import_module("pyiceberg.io.pyarrow")

@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse.places import opened
-from minikafka.spark.lakehouse.stage import KEEP, Stage, StagedFile
+from minikafka.spark.lakehouse.stage import KEEP, FileStage, LakeFile
 
 _LABEL: Final = "compact"
 
@@ -45,9 +45,9 @@ def _groups(tasks: Sequence[Any], target_bytes: int) -> Iterator[list[Any]]:
         yield group
 
 
-def merged(table: Any, schema: pa.Schema, directory: str, tasks: Sequence[Any]) -> StagedFile:
+def merged(table: Any, schema: pa.Schema, directory: str, tasks: Sequence[Any]) -> LakeFile:
     """Write the rows of the files of one partition to a new file."""
-    stage = Stage(schema, (), directory, _LABEL, timestamps=KEEP)
+    stage = FileStage(schema, (), directory, _LABEL, timestamps=KEEP)
     [file] = stage.files(_rows(table, tasks))
     return file._replace(key=tuple(_values(tasks[0].file)))
 

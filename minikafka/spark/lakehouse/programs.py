@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark import QUERY_ID, checkpoint_of
-from minikafka.spark.lakehouse.append import LakeWriter, MicroBatch
+from minikafka.spark.lakehouse.append import LakeWriter, StreamBatch
 from minikafka.spark.lakehouse.rules import parse_rules
 from minikafka.spark.lakehouse.stage import NULL, REFUSE
-from minikafka.spark.lakehouse.tables import DELTA, FORMATS, ICEBERG, RECORDS, TableSettings
+from minikafka.spark.lakehouse.tables import DELTA, FORMATS, ICEBERG, RECORDS, LakeSettings
 from minikafka.spark.micro_batches import plan_of
 
 
@@ -60,7 +60,7 @@ def table_settings(
     partition_by: Sequence[str] = (),
     timestamps: str = REFUSE,
     compression: str = "zstd",
-) -> TableSettings:
+) -> LakeSettings:
     """Return the settings of a table. Raises `ConfigError` for a value that is not allowed."""
     if format not in FORMATS:
         raise ConfigError(f"format must be delta or iceberg, not {format!r}")
@@ -75,19 +75,19 @@ def table_settings(
     if not path and not catalog:
         raise ConfigError("path is missing: name the directory or the URI of the table")
     rules = parse_rules([partition_by] if isinstance(partition_by, str) else partition_by)
-    return TableSettings(
+    return LakeSettings(
         format, path, table, catalog or {}, storage or {}, rules, timestamps, compression
     )
 
 
-def _micro_batch(spark: SparkSession, number: int) -> MicroBatch:
+def _micro_batch(spark: SparkSession, number: int) -> StreamBatch:
     query = spark.sparkContext.getLocalProperty(QUERY_ID)
     checkpoint = checkpoint_of(spark)
     if not query or not checkpoint:
         raise ConfigError(
             "append_to_table writes the micro-batches of a stream: pass it to writeStream.foreachBatch"
         )
-    return MicroBatch(
+    return StreamBatch(
         query, number, plan_of(_planned(spark, checkpoint, number)).digest, checkpoint
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minikafka.base.model import TopicPartition
-from minikafka.spark.lakehouse.stage import Stage, StagedFile
+from minikafka.spark.lakehouse.stage import FileStage, LakeFile
 from minikafka.spark.parquet.archive_directory import Tile
 from minikafka.spark.parquet.archive_save import epochs
 from minikafka.spark.records.decode import SCHEMA_WITH_HEADERS
@@ -34,7 +34,7 @@ class SaveRecords:
     options: ReadOptions
     tp: TopicPartition
     tile: Tile
-    stage: Stage
+    stage: FileStage
 
 
 def save(work: SaveRecords) -> dict[str, Any]:
@@ -60,12 +60,12 @@ class _Rows:
             yield pa.RecordBatch.from_arrays([*columns, epochs(group, batch)], schema=SCHEMA)
 
 
-def _as_json(file: StagedFile) -> dict[str, Any]:
+def _as_json(file: LakeFile) -> dict[str, Any]:
     footer = base64.b64encode(file.footer).decode()
     return {**file._asdict(), "footer": footer, "key": json.dumps(file.key, default=str)}
 
 
-def file_of(facts: Mapping[str, Any]) -> StagedFile:
+def file_of(facts: Mapping[str, Any]) -> LakeFile:
     """Return a file from a result of `save`."""
     key = tuple(json.loads(facts["key"]))
-    return StagedFile(**{**facts, "footer": base64.b64decode(facts["footer"]), "key": key})
+    return LakeFile(**{**facts, "footer": base64.b64decode(facts["footer"]), "key": key})

@@ -24,7 +24,7 @@ Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class PartitionRule:
     """One part of the partitioning. `unit`: `date` or `hour` of a timestamp column; "" for the column's value."""
 
     column: str
@@ -46,18 +46,18 @@ class Rule:
         return pa.array(present.astype(np.int32), mask=np.asarray(micros.is_null()))
 
 
-def parse_rules(texts: Sequence[str]) -> tuple[Rule, ...]:
+def parse_rules(texts: Sequence[str]) -> tuple[PartitionRule, ...]:
     """Return the rules that texts such as `user` and `date(timestamp)` name. Raises `ConfigError` for a repetition."""
     rules = []
     for text in texts:
         found = _OF_TIME.fullmatch(text.strip())
-        rules.append(Rule(found[2].strip(), found[1]) if found else Rule(text))
+        rules.append(PartitionRule(found[2].strip(), found[1]) if found else PartitionRule(text))
     if len({str(rule).lower() for rule in rules}) < len(rules):
         raise ConfigError("partition_by names a column twice")
     return tuple(rules)
 
 
-def check_rules(rules: Sequence[Rule], schema: pa.Schema) -> tuple[Rule, ...]:
+def check_rules(rules: Sequence[PartitionRule], schema: pa.Schema) -> tuple[PartitionRule, ...]:
     """Return the rules with the columns as the schema spells them. Raises `ConfigError` for a wrong column."""
     names = {name.lower(): name for name in schema.names}
     found = []
@@ -65,13 +65,13 @@ def check_rules(rules: Sequence[Rule], schema: pa.Schema) -> tuple[Rule, ...]:
         if rule.column.lower() not in names:
             text = f"partition_by: there is no column {rule.column}: the columns are {', '.join(schema.names)}"
             raise ConfigError(text)
-        named = Rule(names[rule.column.lower()], rule.unit)
+        named = PartitionRule(names[rule.column.lower()], rule.unit)
         _check_type(named, schema.field(named.column).type)
         found.append(named)
     return tuple(found)
 
 
-def _check_type(rule: Rule, kind: pa.DataType) -> None:
+def _check_type(rule: PartitionRule, kind: pa.DataType) -> None:
     if rule.unit:
         is_day = rule.unit == DATE and pa.types.is_date32(kind)
         if not (pa.types.is_timestamp(kind) or is_day):
@@ -96,7 +96,9 @@ def _check_type(rule: Rule, kind: pa.DataType) -> None:
         raise ConfigError(f"partition_by: column {rule.column} is of the type {kind}: {remedy}")
 
 
-def split(batch: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[tuple[Key, pa.RecordBatch]]:
+def split(
+    batch: pa.RecordBatch, rules: Sequence[PartitionRule]
+) -> Iterator[tuple[Key, pa.RecordBatch]]:
     """Yield the rows of each key in a batch. Rows of a key keep their order."""
     if not batch.num_rows:
         return

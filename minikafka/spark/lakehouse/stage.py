@@ -19,13 +19,13 @@ from pyarrow import fs
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.spark.lakehouse.places import opened
-from minikafka.spark.lakehouse.rules import Key, Rule, out_of_range, split
+from minikafka.spark.lakehouse.rules import Key, PartitionRule, out_of_range, split
 from minikafka.spark.workers import one_line_errors
 
 STAGED: Final = (
     "path string, footer binary, key string, rows long, bytes long, modified_ms long, nulled long"
 )
-"""The columns of `StagedFile`, with the key as JSON."""
+"""The columns of `LakeFile`, with the key as JSON."""
 REFUSE: Final = "refuse"
 NULL: Final = "null"
 KEEP: Final = "keep"
@@ -37,7 +37,7 @@ _OPEN_MAX: Final = 64
 """Maximum number of files that a task writes at the same time."""
 
 
-class StagedFile(NamedTuple):
+class LakeFile(NamedTuple):
     """A finished file of a task: its path or URI, its Parquet footer, and the values of the partition rules.
 
     `nulled`: the number of timestamps that became null because they were out of range.
@@ -52,12 +52,12 @@ class StagedFile(NamedTuple):
     nulled: int
 
 
-class TimeOutOfRange(MinikafkaError):
+class TimeNotShown(MinikafkaError):
     """A timestamp is outside of the years 1 to 9999."""
 
 
 @dataclass(frozen=True)
-class Stage:
+class FileStage:
     """The settings of the tasks that write a table.
 
     `schema`: the columns of the files, in their order. `rules`: how rows are divided among files.
@@ -66,7 +66,7 @@ class Stage:
     """
 
     schema: pa.Schema
-    rules: tuple[Rule, ...]
+    rules: tuple[PartitionRule, ...]
     directory: str
     label: str
     timestamps: str = REFUSE
@@ -80,7 +80,7 @@ class Stage:
                     [{**staged._asdict(), "key": json.dumps(staged.key, default=str)}]
                 )
 
-    def files(self, batches: Iterable[pa.RecordBatch]) -> Iterator[StagedFile]:
+    def files(self, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
         """Write the rows, and yield each file when it is complete."""
         writing = _Writing(self)
         try:
@@ -104,7 +104,7 @@ class Stage:
             if far is None:
                 continue
             if self.timestamps == REFUSE:
-                raise TimeOutOfRange(_refusal(batch, name, far))
+                raise TimeNotShown(_refusal(batch, name, far))
             nulled += pc.sum(far).as_py()
             cleared = pc.if_else(far, pa.scalar(None, column.type), column)
             field = batch.schema.field(index).with_nullable(True)
@@ -139,13 +139,13 @@ def _refusal(batch: pa.RecordBatch, name: str, far: pa.Array) -> str:
 class _Writing:
     """The files that a task is writing, one for each key."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: FileStage) -> None:
         self._stage = stage
         self._open: dict[Key, _File] = {}
         self.nulled = 0
         """The number of nulled times that no finished file reports yet."""
 
-    def add(self, key: Key, rows: pa.RecordBatch) -> Iterator[StagedFile]:
+    def add(self, key: Key, rows: pa.RecordBatch) -> Iterator[LakeFile]:
         """Add rows to the file of a key, and yield a file that had to be finished to open another one."""
         if key not in self._open:
             if len(self._open) >= _OPEN_MAX:
@@ -155,12 +155,12 @@ class _Writing:
         if sum(file.held for file in self._open.values()) > _HELD_BYTES:
             max(self._open.values(), key=lambda file: file.held).flush()
 
-    def finish(self) -> Iterator[StagedFile]:
+    def finish(self) -> Iterator[LakeFile]:
         """Finish and yield all files."""
         for key in list(self._open):
             yield self._finished(key)
 
-    def _finished(self, key: Key) -> StagedFile:
+    def _finished(self, key: Key) -> LakeFile:
         nulled, self.nulled = self.nulled, 0
         return self._open.pop(key).finish(nulled)
 
@@ -174,7 +174,7 @@ class _Writing:
 class _File:
     """A file that a task is writing. `held`: the size of the rows in memory; `rows`: the number of all rows."""
 
-    def __init__(self, stage: Stage, key: Key) -> None:
+    def __init__(self, stage: FileStage, key: Key) -> None:
         name = f"{stage.label}-{os.urandom(8).hex()}.parquet"
         self.path = f"{stage.directory}/{name}"
         self._key = key
@@ -204,7 +204,7 @@ class _File:
             self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._batches, self.held = [], 0
 
-    def finish(self, nulled: int) -> StagedFile:
+    def finish(self, nulled: int) -> LakeFile:
         """Write the rest and close the file."""
         self.flush()
         self._writer.close()
@@ -216,7 +216,7 @@ class _File:
         metadata.write_metadata_file(footer)
         found = self._files.get_file_info(self._place)
         modified_ms = found.mtime_ns // 1_000_000
-        return StagedFile(
+        return LakeFile(
             self.path, footer.getvalue(), self._key, self.rows, found.size, modified_ms, nulled
         )
 

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.spark.lakehouse.rules import Rule
-from minikafka.spark.lakehouse.stage import StagedFile
+from minikafka.spark.lakehouse.rules import PartitionRule
+from minikafka.spark.lakehouse.stage import LakeFile
 
 _LOGIN: Final = re.compile(r"//[^/@]*@")
 RECORDS: Final = "minikafka.records"
@@ -41,7 +41,7 @@ class NoLibrary(MinikafkaError):
 
 
 @dataclass(frozen=True)
-class TableSettings:
+class LakeSettings:
     """Where a table is, and how it is written.
 
     `place`: the path or URI of the table; "" if the catalog chooses it. `name`: the name in the catalog of Iceberg.
@@ -54,7 +54,7 @@ class TableSettings:
     name: str = RECORDS
     catalog: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
-    partition_by: tuple[Rule, ...] = ()
+    partition_by: tuple[PartitionRule, ...] = ()
     timestamps: str = "refuse"
     compression: str = "zstd"
 
@@ -79,7 +79,7 @@ class Layout:
 
     names: tuple[str, ...]
     schema: pa.Schema
-    rules: tuple[Rule, ...]
+    rules: tuple[PartitionRule, ...]
     directory: str
 
 
@@ -97,7 +97,7 @@ class LakeTable(Protocol):
 
     def commit(
         self,
-        files: Sequence[StagedFile],
+        files: Sequence[LakeFile],
         marks: Marks,
         expected: Marks,
         notes: Mapping[str, str],
@@ -110,7 +110,7 @@ class LakeTable(Protocol):
         in the table's history. Raises `Overtaken` if a mark has another value, and `TableError` if the commit fails.
         """
 
-    def compact(self, target_bytes: int) -> Compacted:
+    def compact(self, target_bytes: int) -> MergedFiles:
         """Merge files that are smaller than the target, within each partition. Rows and marks stay the same."""
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
@@ -121,7 +121,7 @@ class LakeTable(Protocol):
 
 
 @dataclass(frozen=True)
-class Compacted:
+class MergedFiles:
     """The numbers of files that were merged, and of the files that have their rows now."""
 
     merged: int

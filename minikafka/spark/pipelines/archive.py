@@ -20,7 +20,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.key_stores import prepared
 from minikafka.spark.lakehouse.stage import NULL
-from minikafka.spark.lakehouse.tables import TableSettings
+from minikafka.spark.lakehouse.tables import LakeSettings
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet import archive_save
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
@@ -56,7 +56,7 @@ class ArchiveSettings:
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The options that protect connections."""
 
-    table: TableSettings | None = None
+    table: LakeSettings | None = None
     """The table of Delta Lake or Iceberg that holds the archive; None for Parquet files in `directory`."""
 
     def archive(self) -> ArchiveDirectory:

@@ -19,8 +19,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.lakehouse import records
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.records import SaveRecords
-from minikafka.spark.lakehouse.stage import NULL, Stage
-from minikafka.spark.lakehouse.tables import TableSettings, number_of
+from minikafka.spark.lakehouse.stage import NULL, FileStage
+from minikafka.spark.lakehouse.tables import LakeSettings, number_of
 from minikafka.spark.parquet.archive_directory import Tile, cut
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
 from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
@@ -42,7 +42,7 @@ class TableArchive:
 
     topics: tuple[str, ...]
     options: ReadOptions
-    table: TableSettings
+    table: LakeSettings
     interval_s: float | None = None
     records_per_file: int = 1_000_000
     skip_lost: bool = False
@@ -92,7 +92,7 @@ class _Archiving:
         if not tiles:
             return
         layout = self._table.prepare(records.SCHEMA)
-        stage = Stage(
+        stage = FileStage(
             layout.schema,
             layout.rules,
             layout.directory,

@@ -9,7 +9,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.places import absolute, exists
-from minikafka.spark.lakehouse.tables import DELTA, ICEBERG, TableSettings
+from minikafka.spark.lakehouse.tables import DELTA, ICEBERG, LakeSettings
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Summary
 
@@ -23,7 +23,7 @@ class CompactSettings:
     `expire_s`: None keeps all states.
     """
 
-    table: TableSettings
+    table: LakeSettings
     target_bytes: int = TARGET_BYTES
     expire_s: int | None = None
 

@@ -11,13 +11,13 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable, Table
 
 from minikafka.spark.lakehouse.programs import table_settings
-from minikafka.spark.lakehouse.tables import RECORDS, TableSettings
+from minikafka.spark.lakehouse.tables import RECORDS, LakeSettings
 
 READERS = {"delta": ("delta-rs", "duckdb"), "iceberg": ("pyiceberg", "directory", "duckdb")}
 """The readers of each format, the default one first. `directory` knows the directory of the table only."""
 
 
-def settings_of(format: str, place: Path, **given) -> TableSettings:
+def settings_of(format: str, place: Path, **given) -> LakeSettings:
     """Return the settings of a table in a directory."""
     return table_settings(format, str(place), **given)
 

@@ -9,7 +9,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.programs import table_settings
 from minikafka.spark.lakehouse.stage import NULL, REFUSE
-from minikafka.spark.lakehouse.tables import ICEBERG, RECORDS, TableSettings
+from minikafka.spark.lakehouse.tables import ICEBERG, RECORDS, LakeSettings
 from minikafka.spark.pipelines.run.toml_table import TomlTable
 
 
@@ -17,7 +17,7 @@ from minikafka.spark.pipelines.run.toml_table import TomlTable
 class LakeSink:
     """A sink that adds rows to a table of Delta Lake or Iceberg."""
 
-    settings: TableSettings
+    settings: LakeSettings
     mode: str = "append"
 
 

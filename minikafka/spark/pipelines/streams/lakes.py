@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from minikafka.spark.lakehouse.append import LakeWriter, MicroBatch
-from minikafka.spark.lakehouse.tables import TableSettings
+from minikafka.spark.lakehouse.append import LakeWriter, StreamBatch
+from minikafka.spark.lakehouse.tables import LakeSettings
 from minikafka.spark.micro_batches import plan_of
 from minikafka.spark.pipelines.streams.checkpoints import planned_offsets, query_id
 
@@ -14,10 +14,10 @@ class LakeStream:
     """The function for `foreachBatch` that adds the micro-batches of a stream to a table.
 
     `rows` and `nulled`: the numbers of rows that this run has added, and of their times that became null.
-    Raises `OtherQuery` if the table holds the rows of another stream.
+    Raises `OtherStream` if the table holds the rows of another stream.
     """
 
-    def __init__(self, spark: SparkSession, settings: TableSettings, checkpoint: str) -> None:
+    def __init__(self, spark: SparkSession, settings: LakeSettings, checkpoint: str) -> None:
         self._writer = LakeWriter(settings)
         self._checkpoint = checkpoint
         self._writer.check_query(query_id(spark, checkpoint), checkpoint)
@@ -30,7 +30,7 @@ class LakeStream:
         query = query_id(spark, self._checkpoint)
         assert query is not None, "Spark writes the id before the first micro-batch"
         plan = plan_of(planned_offsets(spark, self._checkpoint, batch)).digest
-        found = MicroBatch(query, batch, plan, self._checkpoint)
+        found = StreamBatch(query, batch, plan, self._checkpoint)
         added = self._writer.add_micro_batch(frame, found)
         self.rows += added.rows
         self.nulled += added.nulled

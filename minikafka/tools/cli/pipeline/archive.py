@@ -123,7 +123,7 @@ def _table(
     table: str | None,
     catalog: dict[str, str],
     storage: dict[str, str],
-) -> tables.TableSettings | None:
+) -> tables.LakeSettings | None:
     """Return the settings of the table; None for Parquet files. Raises `ConfigError`."""
     if format_name == "parquet":
         given = {

@@ -16,7 +16,7 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse import iceberg
 from minikafka.spark.lakehouse.columns import SchemaNarrows
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.stage import Stage, StagedFile
+from minikafka.spark.lakehouse.stage import FileStage, LakeFile
 from minikafka.spark.lakehouse.tables import (
     DELTA,
     FORMATS,
@@ -45,9 +45,9 @@ def rows(first: int, count: int, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=schema)
 
 
-def staged(table: LakeTable, batch: pa.RecordBatch) -> list[StagedFile]:
+def staged(table: LakeTable, batch: pa.RecordBatch) -> list[LakeFile]:
     layout = table.prepare(batch.schema)
-    stage = Stage(layout.schema, layout.rules, layout.directory, "test")
+    stage = FileStage(layout.schema, layout.rules, layout.directory, "test")
     return list(stage.files([batch.rename_columns(layout.names)]))
 
 
