@@ -64,7 +64,7 @@ _USES: Final = {
     KAFKA_PYTHON: "KafkaProducer(**config)",
     AIOKAFKA: "AIOKafkaProducer(**config)",
     KAFKAJS: "kafka.producer()",
-    SPARK: 'spark.read.format("kafka").options(**config), with the package spark-sql-kafka-0-10',
+    SPARK: 'spark.read.format("minikafka").options(**config); "kafka" needs the package spark-sql-kafka-0-10',
 }
 """What each block is for, by kind."""
 
