@@ -67,6 +67,7 @@ def broker(address: str, directory: Path) -> Iterator[str]:
         "log.dirs": str(directory / "data"),
         "zookeeper.connect": f"127.0.0.1:{keeper}",
         "minikafka.cluster.secret": SECRET,
+        "offsets.topic.replication.factor": 1,
         "transaction.state.log.replication.factor": 1,
         "transaction.state.log.min.isr": 1,
     }
