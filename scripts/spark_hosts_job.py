@@ -125,7 +125,7 @@ def copies(bootstrap: str) -> tuple[Counter[int], Counter[str]]:
     executors: Counter[str] = Counter()
     ended = 0
     while ended < PARTITIONS:
-        for message in consumer.consume(10_000, timeout=START_SECONDS):
+        for message in consumer.consume(10_000, timeout=1.0):
             if message.error() is not None:
                 ended += 1  # the end of a partition
                 continue
