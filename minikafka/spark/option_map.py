@@ -72,7 +72,7 @@ class OptionMap:
         self.security, unused = security_options.parse(protecting)
         """How connections are encrypted and authenticated."""
         self.ignored |= unused
-        for name in lowered.keys() - protecting.keys():
+        for name in [name for name in lowered if name not in protecting]:
             known = names.get(name, name)
             if name in refused or known not in (*effects, *defaults):
                 raise ConfigError(_unknown(name, defaults, names, refused))

@@ -62,7 +62,7 @@ class BrokerReports:
         """Return the state of each replica on this broker, in any order, after facts about all of them.
 
         `since`: a text is the `position` of an earlier answer, "" at first: only what has changed since is returned,
-        and the facts say how (`Changes.as_json`).
+        and the facts say how (`ChangesSince.as_json`).
         """
         facts, partitions = {}, [*self.replicas.partitions.values()]
         if isinstance(since, str):

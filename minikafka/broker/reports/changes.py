@@ -18,7 +18,7 @@ GONE_MAX: Final = 10_000
 """Number of removed replicas that are remembered. Observers that missed more of them get all replicas."""
 
 
-class Changes(NamedTuple):
+class ChangesSince(NamedTuple):
     """What has changed since a position. `position`: for the next question. `is_whole`: `changed` has all replicas."""
 
     position: str
@@ -44,17 +44,17 @@ class ReplicaChanges:
         """By replica: the turn in which its last change was seen, and what was seen."""
         self._gone: dict[TopicPartition, int] = {}
 
-    def since(self, position: str, replicas: Mapping[TopicPartition, Partition]) -> Changes:
+    def since(self, position: str, replicas: Mapping[TopicPartition, Partition]) -> ChangesSince:
         """Return what has changed since the position of an earlier answer; all replicas if it is not known."""
         self._turn += 1
         self._look(replicas)
         following = f"{self._run}-{self._turn}"
         turn = self._turn_of(position)
         if turn is None:
-            return Changes(following, True, [*replicas.values()], [])
+            return ChangesSince(following, True, [*replicas.values()], [])
         changed = [replicas[tp] for tp, (at, _) in self._seen.items() if at > turn]
         gone = [tp for tp, at in self._gone.items() if at > turn]
-        return Changes(following, False, changed, gone)
+        return ChangesSince(following, False, changed, gone)
 
     def _look(self, replicas: Mapping[TopicPartition, Partition]) -> None:
         """Note in this turn which replicas differ from what the last question saw."""

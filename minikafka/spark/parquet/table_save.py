@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from minikafka.spark.parquet.archive_save import row_groups
 from minikafka.spark.parquet.table_directory import StagedFile, TableDirectory
-from minikafka.spark.storage.files import Files
+from minikafka.spark.storage.files import OutputFiles
 from minikafka.spark.workers import one_line_errors
 
 PLACE: Final = "__place"
@@ -50,7 +50,7 @@ class TableStage:
                 yield pa.RecordBatch.from_pylist([staged._asdict()])
 
     def _write_file(
-        self, files: Files, values: str, batches: Iterator[pa.RecordBatch]
+        self, files: OutputFiles, values: str, batches: Iterator[pa.RecordBatch]
     ) -> StagedFile:
         tables = row_groups(batches)
         first = next(tables)

@@ -91,7 +91,7 @@ class _Child(NamedTuple):
     handle: int
 
 
-class Server:
+class ForkingServer:
     """Forks a process for each launcher that connects to `listener`, until `control` is at its end."""
 
     def __init__(self, listener: socket.socket, control: int) -> None:
@@ -198,7 +198,7 @@ def main() -> None:
     control = os.dup(0)
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     path = [entry for entry in sys.path[1:] if entry not in own]
-    request = Server(listener, control).run()
+    request = ForkingServer(listener, control).run()
     if request is not None:
         run_module(request, path)
         return

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from minikafka.spark.storage.files import COMMITS, DirectoryBusy, parsed
-from minikafka.spark.storage.store import Store
+from minikafka.spark.storage.store import FileStore
 
 _KEPT: Final = 100
 """The number of old entries that are kept; they are removed when there are twice as many."""
@@ -27,7 +27,7 @@ _KEPT: Final = 100
 class FencedLog:
     """The decisions in a store. `kind`: what the directory holds, for messages."""
 
-    def __init__(self, store: Store, kind: str) -> None:
+    def __init__(self, store: FileStore, kind: str) -> None:
         self._store = store
         self._kind = kind
         self._run = os.urandom(6).hex()

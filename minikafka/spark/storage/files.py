@@ -33,7 +33,7 @@ class StagedOutput(NamedTuple):
     file: BinaryIO
 
 
-class Files(Protocol):
+class OutputFiles(Protocol):
     """A directory of output files. Names are paths below it, with `/` between their parts."""
 
     url: str

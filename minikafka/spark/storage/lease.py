@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.files import LOCK, DirectoryBusy
-from minikafka.spark.storage.store import StorageError, Store
+from minikafka.spark.storage.store import FileStore, StorageError
 
 RENEWAL_S: Final = 5.0
 EXPIRY_S: Final = 20
@@ -25,7 +25,7 @@ EXPIRY_S: Final = 20
 
 
 class _Lease:
-    def __init__(self, store: Store, kind: str) -> None:
+    def __init__(self, store: FileStore, kind: str) -> None:
         self._store = store
         self._kind = kind
         self._run = os.urandom(6).hex()
@@ -84,7 +84,7 @@ class _Lease:
 
 
 @contextmanager
-def held(store: Store, kind: str) -> Iterator[None]:
+def held(store: FileStore, kind: str) -> Iterator[None]:
     """Hold the lock of a directory during the `with` body.
 
     Raises `DirectoryBusy` if a process that lives holds it, and `ConfigError` if the store has no conditional writes.

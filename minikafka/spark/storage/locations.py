@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.files import Files
+from minikafka.spark.storage.files import OutputFiles
 from minikafka.spark.storage.local import LocalFiles
 from minikafka.spark.storage.stored import StoredFiles
 
@@ -22,7 +22,7 @@ def is_uri(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def open_files(path: str, storage: Mapping[str, str], kind: str) -> Files:
+def open_files(path: str, storage: Mapping[str, str], kind: str) -> OutputFiles:
     """Return the directory at a path or URI. `kind`: what it holds, for messages. Nothing is read or written.
 
     `storage`: the options of the store. Raises `ConfigError` for a URI or an option that is not known.

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.explain import explained
-from minikafka.spark.storage.store import Refused, StorageError
+from minikafka.spark.storage.store import StorageError, StorageRefused
 
 try:
     import obstore
@@ -70,7 +70,7 @@ class ObjectStore:
         except _TAKEN:
             raise
         except _FAILURES as error:
-            kind = Refused if isinstance(error, _REFUSALS) else StorageError
+            kind = StorageRefused if isinstance(error, _REFUSALS) else StorageError
             raise kind(explained(self.url, name, verb, error)) from error
 
     def files(self, folder: str = "") -> list[str]:
@@ -129,7 +129,7 @@ class ObjectStore:
         for attempt in range(_ATTEMPTS):
             try:
                 self._ask("write", name, put)
-            except Refused:
+            except StorageRefused:
                 raise
             except (*_TAKEN, StorageError) as error:
                 if (found := self.read(name)) is not None:

@@ -18,11 +18,11 @@ class StorageError(MinikafkaError):
     """A store has refused or failed a request; the text names the place and the remedy."""
 
 
-class Refused(StorageError):
+class StorageRefused(StorageError):
     """A store has refused a request for lack of a right, so that a repetition is of no use."""
 
 
-class Store(Protocol):
+class FileStore(Protocol):
     """The files below one URI. Names are paths below it. All methods raise `StorageError`."""
 
     url: str

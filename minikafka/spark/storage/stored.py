@@ -19,7 +19,7 @@ import pyarrow as pa
 from minikafka.spark.storage.fenced_log import FencedLog
 from minikafka.spark.storage.files import STAGING, DirectoryBusy, StagedOutput, new_name, parsed
 from minikafka.spark.storage.lease import held
-from minikafka.spark.storage.store import Store
+from minikafka.spark.storage.store import FileStore
 
 _AT_ONCE: Final = 16
 """Number of files that are moved at the same time. Each takes the store a copy and a removal."""
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 16
 class StoredFiles:
     """A directory on a store. `kind`: what it holds, for messages."""
 
-    def __init__(self, store: Store, kind: str) -> None:
+    def __init__(self, store: FileStore, kind: str) -> None:
         self.url = store.url
         self._store = store
         self._kind = kind

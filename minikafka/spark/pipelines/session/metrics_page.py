@@ -60,7 +60,7 @@ def metrics_page(address: tuple[str, int], metrics: Metrics) -> Iterator[int]:
     Raises `ConfigError` if the address cannot be used.
     """
 
-    class Page(BaseHTTPRequestHandler):
+    class _Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path.partition("?")[0] != PATH:
                 self.send_error(404)
@@ -76,7 +76,7 @@ def metrics_page(address: tuple[str, int], metrics: Metrics) -> Iterator[int]:
             """Print nothing."""
 
     try:
-        server = ThreadingHTTPServer(address, Page)
+        server = ThreadingHTTPServer(address, _Handler)
     except OSError as error:
         host, port = address
         reason = error.strerror or str(error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Change(NamedTuple):
+class AnsweredChange(NamedTuple):
     """What an answer has changed. `rows`: replicas. `gone`: names of removed ones. `is_whole`: `rows` has all."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -14,7 +14,7 @@ class Change(NamedTuple):
     is_whole: bool
 
 
-class BrokerState:
+class BrokerAnswers:
     """What one broker has told. Brokers of older versions, which ignore `since`, tell all of it each time."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class BrokerState:
         """For the next question: `since`."""
         self._rows: dict[str, Mapping[str, Any]] = {}
 
-    def apply(self, answer: Mapping[str, Any]) -> Change:
+    def apply(self, answer: Mapping[str, Any]) -> AnsweredChange:
         """Keep an answer to the question `state`, and return what it changes."""
         self.position = answer.get("position", "")
         rows, is_whole = answer["replicas"], answer.get("is_whole", True)
@@ -32,7 +32,7 @@ class BrokerState:
         for name in gone:
             self._rows.pop(name, None)
         self._rows.update((f"{row['topic']}-{row['partition']}", row) for row in rows)
-        return Change(rows, gone, is_whole)
+        return AnsweredChange(rows, gone, is_whole)
 
     def whole(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an answer with all replicas in the place of those that have changed."""

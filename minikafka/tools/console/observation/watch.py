@@ -21,7 +21,7 @@ from minikafka.runtime.tasks import TaskRegistry
 from minikafka.tools.cluster.observation.causes import causes_of
 from minikafka.tools.cluster.observation.sights import Known, ProcessSight, Sights
 from minikafka.tools.cluster.observation.state import active_controller, coordination_of
-from minikafka.tools.console.observation.broker_state import BrokerState
+from minikafka.tools.console.observation.broker_state import BrokerAnswers
 from minikafka.tools.console.observation.brokers import ShownBroker, broker_row
 from minikafka.tools.console.observation.grid import PartitionGrid, topic_of
 from minikafka.tools.console.observation.ledger_records import as_record
@@ -75,7 +75,7 @@ class ClusterWatch:
         self.members: dict[int, BrokerMember] = {}
         self.answers: dict[int, Mapping[str, Any] | OSError | KafkaError] = {}
         self.brokers: dict[int, ShownBroker] = {}
-        self._states: dict[int, BrokerState] = {}
+        self._states: dict[int, BrokerAnswers] = {}
         self.cluster: dict[str, Any] = {}
         self.problems: list[dict[str, Any]] = []
         self.unseen: dict[str, str] = {}
@@ -176,7 +176,7 @@ class ClusterWatch:
 
     async def _ask(self, broker: int) -> None:
         former = self.answers.get(broker)
-        state = self._states.setdefault(broker, BrokerState())
+        state = self._states.setdefault(broker, BrokerAnswers())
         try:
             answer = await self.observed.ask(broker, STATE, {"since": state.position})
         except (OSError, KafkaError) as error:
@@ -187,7 +187,7 @@ class ClusterWatch:
         if isinstance(self.answers[broker], Exception) != isinstance(former, Exception):
             self._look_again.set()
 
-    def _apply(self, broker: int, state: BrokerState, answer: Mapping[str, Any]) -> None:
+    def _apply(self, broker: int, state: BrokerAnswers, answer: Mapping[str, Any]) -> None:
         """Keep the answer of a broker, and note what it changes."""
         change = state.apply(answer)
         self.answers[broker] = state.whole(answer)
