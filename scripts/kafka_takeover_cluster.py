@@ -17,6 +17,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as PythonKafkaError
 from kafka_on_zookeeper_job import JARS, QUICK
@@ -62,7 +63,9 @@ class Cluster:
             "configs": settings,
         }
         with self.admin() as admin:
-            admin.create_topics({name: options}, wait_for_metadata=True)
+            admin.create_topics({name: options})
+        for address in self.plain.split(","):  # a producer may ask any of them
+            until_known(AdminClient({"bootstrap.servers": address, "log_level": 0}), name)
 
     def write(self, topic: str, records: Mapping[bytes, bytes | None], **config: str) -> None:
         """Write records with acks=all, and require that each is acknowledged. `records`: key -> value."""
@@ -123,15 +126,15 @@ class Cluster:
             client.close()
 
 
-def until_known(producer: Producer, topic: str) -> None:
-    """Let a producer ask for the topic until the answer names the leaders of its partitions.
+def until_known(client: Producer | AdminClient, topic: str) -> None:
+    """Let a client ask for the topic until the answer names the leaders of its partitions.
 
     librdkafka fails records of a topic that a broker did not know when it had just started; Kafka's own clients
     send them again.
     """
 
     def ask() -> None:
-        told = producer.list_topics(topic, STEP_SECONDS).topics[topic]
+        told = client.list_topics(topic, STEP_SECONDS).topics[topic]
         if not told.partitions or any(one.leader < 0 for one in told.partitions.values()):
             raise RuntimeError(f"{topic} has no leaders: {told.error}")
 
