@@ -20,6 +20,7 @@ from support.clusters.running_cluster import BROKERS
 from support.commands.commands import Command, run, started, text_in
 
 from minikafka.tools.cluster import LocalCluster
+from minikafka.tools.console.views.fault_actions import FAULTS
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 expect = sync_api.expect
@@ -371,6 +372,7 @@ def test_page_works_and_says_so_when_most_brokers_are_dead(page: Any) -> None:
     show_each_view(page)
 
     show(page, "cluster")
+    find_rows(page)
     for broker in dead:
         press(page, f"broker {broker}", "Start")
         confirm(page, f"minikafka start {broker}")
@@ -400,6 +402,68 @@ def test_fault_script_shows_its_steps_and_what_each_has_hit(page: Any, tmp_path:
     dialog.locator("[data-confirm]").click()
 
     expect(dialog.locator("pre.output")).to_contain_text("pause 1: began once, hit 1 process")
+
+
+SAMPLES = {
+    "a": "clients",
+    "b": "1",
+    "broker": "1",
+    "ms": "1",
+    "step": "creation.partitions-new",
+    "api": "Produce",
+    "n": "1",
+    "group": "readers",
+    "script": '[[fault]]\ndo = "pause"\nbroker = 1\nfor = 0\n',
+}
+"""A value for each field of a fault without a default."""
+
+
+@pytest.fixture
+def faults(tmp_path: Path) -> Iterator[Path]:
+    """The directory of a cluster of one broker with faults. The page's event loop keeps LocalCluster out."""
+    here = tmp_path / "data"
+    up = run("up", "--faults", "--brokers", "1", "--data", str(here), cwd=tmp_path)
+    assert up.code == 0, up
+    yield here
+    run("down", "--data", str(here), cwd=tmp_path)
+
+
+def test_each_fault_is_a_button_that_shows_its_command_and_acts(browser: Any, faults: Path) -> None:
+    def in_effect() -> list[Any]:
+        listed = run("faults", "list", "--json", "--data", str(faults), cwd=faults)
+        found: list[Any] = json.loads(listed.out)
+        return found
+
+    with console(faults, "--data", str(faults)) as (address, _):
+        page = browser.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.goto(address)
+        for action in FAULTS:
+            choose(page, action.name.capitalize().replace("-", " "))
+            dialog = page.locator("dialog[open]")
+            for argument in action.arguments:
+                if argument.name in SAMPLES:
+                    dialog.locator(f"[name={argument.name}]").fill(SAMPLES[argument.name])
+            verb = "run -" if action.name == "run-faults" else action.name.removesuffix("-faults")
+            expect(dialog.locator(".command code")).to_contain_text(f"minikafka faults {verb}")
+            expect(dialog.locator("[data-confirm]")).to_be_enabled()
+            page.keyboard.press("Escape")
+        assert in_effect() == []  # nothing ran
+
+        choose(page, "Cut clients")
+        field(page, "id of the broker").fill("1")
+        confirm(page, "minikafka faults cut-clients 1")
+        assert len(in_effect()) == 1
+        choose(page, "Heal")
+        confirm(page, "minikafka faults heal")
+        assert in_effect() == []
+        page.close()
+
+
+def choose(page: Any, title: str) -> None:
+    """Open the dialog of an action from the list of all actions."""
+    page.get_by_role("button", name="More actions…").click()
+    page.locator("dialog[open]").get_by_role("button", name=title, exact=True).click()
 
 
 def test_partition_is_reassigned_and_gets_its_preferred_leader(page: Any) -> None:

@@ -153,7 +153,6 @@ def test_readme_names_missing_features_and_the_log_directory() -> None:
     assert "## What is not here yet" in text
     for words in (
         "Transactions",
-        "Security",
         "data/logs/",
         "pip install '.[spark]'",
     ):

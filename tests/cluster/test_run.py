@@ -53,9 +53,9 @@ def test_run_with_a_bad_verdict_names_what_was_lost_and_has_a_code_of_its_own() 
 
 PROGRAM = """
 import os, subprocess, time
-subprocess.Popen(["sleep", "987"], start_new_session=True)
-print(os.environ["MINIKAFKA_DATA"], os.getpid(), flush=True)
 try:
+    subprocess.Popen(["sleep", "987"], start_new_session=True)
+    print(os.environ["MINIKAFKA_DATA"], os.getpid(), flush=True)
     time.sleep(600)
 except KeyboardInterrupt:
     raise SystemExit(7)

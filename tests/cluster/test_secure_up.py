@@ -193,8 +193,6 @@ def test_commands_on_the_data_directory_log_in_as_the_administrator(secure: Secu
     ):
         ended = secure.minikafka(*words)
         assert expected in ended.out, (words, ended)
-    archive = secure.minikafka("pipeline", "archive", "orders", "--to", "files")
-    assert "no listener PLAINTEXT, but SASL_SSL" in archive.err, archive
 
 
 def test_keys_that_a_secure_cluster_sets_cannot_be_set(secure: SecureCluster) -> None:

@@ -15,7 +15,7 @@ from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
 from minikafka.broker import turns as scheduler
 from minikafka.broker.produce.handler import LARGE_STEP
-from minikafka.broker.reports.partition_report import rows_of
+from minikafka.broker.reports.partition_report import row_of
 from minikafka.kafka.records.batch import Record, build
 from minikafka.kafka.wire.codec import encode_request, request
 from minikafka.kafka.wire.produce import ELEMENTS_MAX, STEP_ELEMENTS
@@ -133,13 +133,8 @@ async def test_partition_counts_and_fails_a_waiting_produce_behind_an_unsent_res
     connected.produce(T1)
     connected.produce(T1)
     commit(connected, T1, 1)
-    (row,) = [
-        row
-        for row in rows_of(connected.replicas, lambda _: None)
-        if row["partition"] == T1.partition
-    ]
-    assert row["waiting_produces"] == 1
     partition = connected.replicas.partitions[T1]
+    assert row_of(partition, lambda _: None)["waiting_produces"] == 1
     partition.fail_produces(int(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
     commit(connected, T0, 1)
     assert connected.answered[1:] == [{T1: 0}, {T1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}]

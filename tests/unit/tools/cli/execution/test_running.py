@@ -38,6 +38,7 @@ WITHOUT_LIMIT = {
     "logs",
     "pipeline compact",
     "pipeline package",
+    "pipeline to-connector",
     "snapshots list",
     "snapshots remove",
     "verdict",
