@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from minikafka.client import Client
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.tools.cluster import ClusterError, LocalCluster
 from minikafka.tools.cluster.ports import free_ports
@@ -88,6 +89,8 @@ async def test_cluster_starts_karapace_again_at_its_address_and_ends_it(install,
         bootstrap, asked = await asyncio.to_thread(get, f"{url}/subjects")
         assert bootstrap == cluster.bootstrap
         assert asked > 3, "start returned before the registry was the primary"
+        async with Client(cluster.bootstrap) as client:
+            assert "_schemas" in await client.list_topics()
         await cluster.stop()
         assert not await answers(url)
         await cluster.start()

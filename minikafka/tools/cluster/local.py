@@ -142,6 +142,7 @@ class LocalCluster(SnapshottedCluster):
         if broker_id is None and self._registry is not None:
             brokers = len(self.record.brokers)
             try:
+                await self._registry.prepare(self.bootstrap, brokers)
                 await self._registry.start(self.bootstrap, brokers, self.directory.logs)
             except BaseException:
                 await super().stop()

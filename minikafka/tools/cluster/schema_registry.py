@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Clock, Rng
 from minikafka.runtime.spawning import die_with, start_child
 from minikafka.tools.cluster.directory import ClusterError
@@ -31,6 +32,8 @@ START_MS: Final = 60_000
 POLL_MS: Final = 20
 _ANSWER_SECONDS: Final = 5
 _LOG: Final = "schema-registry.log"
+_TOPIC: Final = "_schemas"
+"""The topic in which Karapace keeps all schemas."""
 _REPLICAS_MAX: Final = 3
 _LAST_LINES: Final = 3
 
@@ -39,6 +42,10 @@ class SchemaRegistry(ABC):
     """A registry that a cluster uses. `url`: its address, "" while it has none."""
 
     url: str = ""
+
+    @abstractmethod
+    async def prepare(self, bootstrap: str, brokers: int) -> None:
+        """Create in the cluster what the registry needs before it starts. Raises ClusterError."""
 
     @abstractmethod
     async def start(self, bootstrap: str, brokers: int, directory: Path) -> None:
@@ -71,6 +78,9 @@ class _Elsewhere(SchemaRegistry):
         self.url = url.rstrip("/")
         self._parts = parts
 
+    async def prepare(self, bootstrap: str, brokers: int) -> None:
+        """Do nothing: the registry may belong to another cluster."""
+
     async def start(self, bootstrap: str, brokers: int, directory: Path) -> None:
         status, _ = await asyncio.to_thread(_get, self._parts, "/subjects")
         if status in (None, 404) or status >= 500:
@@ -88,6 +98,24 @@ class _Karapace(SchemaRegistry):
         self._clock = clock
         self._rng = rng
         self._process: ProcessId | None = None
+
+    async def prepare(self, bootstrap: str, brokers: int) -> None:
+        """Create the topic of the schemas, unless it exists.
+
+        Karapace subscribes to the topic before it creates it, and its consumer then often never sees the topic.
+        """
+        # This import would delay every start of a command.
+        from minikafka.client import Client, NewTopic
+
+        config = {"cleanup.policy": "compact"}
+        topic = NewTopic(_TOPIC, 1, min(brokers, _REPLICAS_MAX), config)
+        try:
+            async with Client(bootstrap) as client:
+                outcomes = await client.admin.create_topics([topic])
+        except KafkaError as error:
+            raise ClusterError(f"the topic {_TOPIC} of Karapace: {error}") from error
+        if outcomes[_TOPIC].code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise ClusterError(f"the topic {_TOPIC} of Karapace: {outcomes[_TOPIC]}")
 
     async def start(self, bootstrap: str, brokers: int, directory: Path) -> None:
         """Start the process, unless it runs. Without a temporary directory, it keeps its port."""
