@@ -231,7 +231,7 @@ LOCAL_IMPORTS = {
     "minikafka/tools/cluster/observation/access.py": (3, "LocalCluster loads no client"),
     "minikafka/tools/cluster/observation/sights.py": (3, "LocalCluster loads no ZooKeeper client"),
     "minikafka/tools/cluster/observation/state.py": (2, "LocalCluster loads no client and aiohttp"),
-    "minikafka/tools/cluster/schema_registry.py": (1, "few clusters have one: http.client, 1 MB"),
+    "minikafka/tools/cluster/schema_registry.py": (2, "few clusters have one: client, http.client"),
     "minikafka/tools/cluster/secure/files.py": (2, "cryptography takes 30 ms"),
     "minikafka/tools/cluster/secure/users.py": (1, "LocalCluster loads no ZooKeeper client"),
     "minikafka/tools/cluster/zookeeper/access.py": (1, "cryptography takes 30 ms"),
