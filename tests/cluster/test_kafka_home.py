@@ -41,6 +41,26 @@ async def wait_for(file: Path, pattern: str) -> None:
             await asyncio.sleep(0.02)
 
 
+async def wait_for_end(home: Path) -> None:
+    """Wait until no process of the folder's scripts runs: a server closes its log before its process ends."""
+
+    def runs() -> bool:
+        words = f"={home}\0".encode()
+        return any(words in read_or_nothing(file) for file in Path("/proc").glob("[0-9]*/cmdline"))
+
+    async with asyncio.timeout(60):
+        while runs():  # noqa: ASYNC110  a process of somebody else has no event
+            await asyncio.sleep(0.02)
+
+
+def read_or_nothing(file: Path) -> bytes:
+    """Return the bytes of a file of a process, which may have ended."""
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
 async def tool(cluster: LocalCluster, name: str, *words: str) -> Ended:
     return await call("kafka-tool", name, *words, "--bootstrap-server", cluster.bootstrap)
 
@@ -90,6 +110,7 @@ async def test_scripts_start_and_stop_a_zookeeper_server_and_a_broker(tmp_path):
         stopped = await script(home, "kafka-server-stop.sh")
         await wait_for(logs / "kafkaServer.out", "shut down completed")
         await script(home, "zookeeper-server-stop.sh")
+        await wait_for_end(home)
     assert stopped.code == 0
     again = await script(home, "kafka-server-stop.sh")
     assert (again.code, again.out) == (1, "No kafka server to stop\n")
