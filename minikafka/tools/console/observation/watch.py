@@ -88,6 +88,7 @@ class ClusterWatch:
         self._tasks = TaskRegistry()
         self._last_look = 0
         self._run: TaskRegistry | None = None
+        self._followed: set[int] = set()
         self._asked: set[int] = set()
         self._ready = asyncio.Event()
         self._look_again = asyncio.Event()
@@ -124,6 +125,7 @@ class ClusterWatch:
     def _start(self) -> None:
         self._run = TaskRegistry()
         self._ready.clear()
+        self._followed.clear()
         self._asked.clear()
         run = self._run
         for name, work in (
@@ -142,7 +144,6 @@ class ClusterWatch:
 
     async def _follow_members(self, run: TaskRegistry) -> None:
         """Notice which brokers there are and which of their processes run; follow each in a task of its own."""
-        followed: set[int] = set()
         while True:
             try:
                 members = await self.observed.members()
@@ -152,15 +153,15 @@ class ClusterWatch:
                 continue
             self._set_unseen("the cluster", "")
             self.members = {member.id: member for member in members}
-            for id_ in self.members.keys() - followed:
-                followed.add(id_)
+            for id_ in self.members.keys() - self._followed:
+                self._followed.add(id_)
                 run.spawn(self._follow(id_), f"broker {id_}")
             self._refresh_brokers()
             self._check_ready()
             await self.clock.sleep(MEMBERS_MS)
 
     async def _follow(self, broker: int) -> None:
-        """Ask one broker again and again, as long as its process runs."""
+        """Ask one broker again and again, as long as it is a member."""
         while (member := self.members.get(broker)) is not None:
             began = self.clock.now()
             if member.state == RUNNING:
@@ -172,6 +173,7 @@ class ClusterWatch:
             self._check_ready()
             took = self.clock.now() - began
             await self.clock.sleep(min(max(FRAME_MS, 10 * took), LOAD_MAX_MS))
+        self._followed.discard(broker)
         self._forget(broker)
 
     async def _ask(self, broker: int) -> None:

@@ -225,6 +225,20 @@ async def test_part_that_does_not_answer_is_unseen_until_it_answers(
         assert seen_and_unseen(watch, viewer) == [("seen", {"what": "broker 2"})]
 
 
+async def test_broker_that_is_a_member_again_is_observed_again(
+    brokers: Brokers, watch: ClusterWatch, viewer: Viewer
+) -> None:
+    def leaders() -> set[int | None]:
+        return {row[0] for row in watch.grid.rows.values()}
+
+    await watch.ready()
+    for _ in range(2):
+        del brokers.states[1]
+        await until(viewer, lambda: 1 not in watch.brokers and leaders() == {None})
+        brokers.states[1] = RUNNING
+        await until(viewer, lambda: leaders() == {1})
+
+
 def ledger(*numbers: int) -> list[dict[str, Any]]:
     fields = {"kind": "broker", "cause": "", "fact": "started", "broker": 1}
     return [{"time": number, "n": number, **fields} for number in numbers]
