@@ -40,6 +40,8 @@ SHARED_CLUSTER = "support.clusters.running_cluster"
 """The plugin with the fixtures `cluster` and `shared_cluster`."""
 FORKED_BROKERS = "support.clusters.forked_brokers"
 """The plugin that lets brokers start faster."""
+PIPELINES = "tests/spark/pipeline/"
+"""The folder with about half of the tests that share a Spark session."""
 OWN_SPARK = (
     "tests/spark/test_connect.py",
     "tests/spark/test_deaths.py",
@@ -124,8 +126,9 @@ def start_java_fast() -> None:
 
 
 class SchedulingByFile(LoadFileScheduling):
-    """Schedule whole files, as `--dist loadfile` does. Files of one worker are those that share the Spark session, and
-    those with rules about the sources, which read and parse each source once.
+    """Schedule whole files, as `--dist loadfile` does. Files of one worker are those that share a Spark session, and
+    those with rules about the sources, which read and parse each source once. Two workers have a Spark session: with
+    one, its tests took longer than all others.
 
     The first worker begins with the last files, which test in memory. So tests that compute run while others wait for
     servers, at a lower priority.
@@ -138,7 +141,7 @@ class SchedulingByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if shares_spark(nodeid):
-            return "tests/spark"
+            return PIPELINES if nodeid.startswith(PIPELINES) else "tests/spark"
         return "tests" if reads_sources(nodeid) else super()._split_scope(nodeid)
 
 

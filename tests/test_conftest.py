@@ -135,6 +135,17 @@ def test_first_worker_begins_with_the_last_files(request):
     assert [worker.files for worker in workers] == [["a", "b"], ["d", "c"]]
 
 
+def test_two_workers_share_the_tests_of_spark(request):
+    config = SimpleNamespace(
+        getvalue=lambda _: ["2*popen"], option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduler = request.config.hook.pytest_xdist_make_scheduler(config=config, log=None)
+    files = ("test_write", "connector/test_rows", "pipeline/test_run", "pipeline/test_copy")
+    units = [scheduler._split_scope(f"tests/spark/{file}.py::test_it") for file in files]
+
+    assert units[0] == units[1] != units[2] == units[3]
+
+
 def write_tests(directory: Path, *files: str) -> Path:
     """Write a suite with one test in each file; return its folder."""
     tests = directory / "tests"
