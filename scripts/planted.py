@@ -65,13 +65,17 @@ class Plant:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a bug is planted: the characters from `start` to `end` of a file, which `new` replaces."""
+    """Where a bug is planted: the characters from `start` to `end` of a file, which `new` replaces.
+
+    `within`: the first character of the definition with the bug, and the character after the definition.
+    """
 
     file: Path
     text: str
     start: int
     end: int
     new: str
+    within: tuple[int, int]
 
     @property
     def line(self) -> int:
@@ -82,6 +86,11 @@ class Place:
         """Return the file's text with the bug."""
         return self.text[: self.start] + self.new + self.text[self.end :]
 
+    def definition(self) -> str:
+        """Return the text of the definition with the bug."""
+        begin, end = self.within
+        return self.text[begin : self.start] + self.new + self.text[self.end : end]
+
 
 def locate(plant: Plant, root: Path) -> Place:
     """Return the place of a bug in a copy of the repository. Raises MisfitError if there is not exactly one."""
@@ -89,7 +98,7 @@ def locate(plant: Plant, root: Path) -> Place:
     text = file.read_text()
     spans = _names_of(file)[plant.at.rpartition(":")[2]]
     pattern = _pattern(plant.old)
-    found = [match.span() for begin, end in spans for match in pattern.finditer(text, begin, end)]
+    found = [(match.span(), span) for span in spans for match in pattern.finditer(text, *span)]
     where = f"{plant.at} ({file.relative_to(root)})"
     if not found:
         lines = [line.strip() for begin, end in spans for line in text[begin:end].splitlines()]
@@ -98,12 +107,12 @@ def locate(plant: Plant, root: Path) -> Place:
             f"the text is not in {where}{_closest(first.strip(), lines)}\n{plant.old}"
         )
     if len(found) > 1:
-        at = ", ".join(str(text.count("\n", 0, start) + 1) for start, _ in found)
+        at = ", ".join(str(text.count("\n", 0, start) + 1) for (start, _), _ in found)
         raise MisfitError(
             f"the text is {len(found)} times in {where}, on the lines {at}\n{plant.old}"
         )
-    [(start, end)] = found
-    return Place(file, text, start, end, _indented(plant.new, text, start, end))
+    [((start, end), span)] = found
+    return Place(file, text, start, end, _indented(plant.new, text, start, end), span)
 
 
 def _find_module(at: str, package: Path) -> Path:
