@@ -35,7 +35,7 @@ class Batch:
     is_in_flight: bool = False
     is_written: bool = False
     base_offset: int = -1
-    """The offset of the first record, after the broker has acknowledged the batch."""
+    """The offset of the first record, after the broker has acknowledged the batch. Then the content is dropped."""
 
 
 class Backlog:
@@ -100,7 +100,9 @@ class Backlog:
         self._landed(batch)
         freed = 0
         while self._batches and self._batches[0].is_written:
-            freed += self._batches.popleft().size
+            left = self._batches.popleft()
+            left.data, left.rows = bytearray(), None  # its owner may keep it for its offset
+            freed += left.size
         return freed
 
     def _failed(self, batch: Batch) -> None:

@@ -3,7 +3,8 @@
 Each leader is asked for all its ranges in one Fetch request, so many small ranges take few requests. Invariants:
 the blocks are in the order of the ranges, so that a task that runs again has its rows in the same order. No batch is
 in two blocks, and every block contains at least one complete batch. Each leader has at most one request outstanding.
-Blocks of later ranges are held: beyond `fetch_bytes` of them, only the first unfinished range is requested.
+Blocks of later ranges are held: beyond `fetch_bytes` of them, only the first unfinished range is requested. All
+requests and held blocks together have at most `RESPONSES` times `fetch_bytes`, however many leaders there are.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _LEAST_BYTES: Final = 16 << 10
 """Minimum number of bytes to request from a partition."""
 _FIRST_BYTES: Final = 64 << 10
 """Minimum number of bytes of the first request for a range, so that a small range takes one request."""
+RESPONSES: Final = 4
+"""Maximum number of full responses that are requested or held at the same time."""
 _FIRST_BYTES_PER_OFFSET: Final = 128
 """The assumed size of a record before the first response."""
 
@@ -155,7 +158,10 @@ class RangesReader:
             self._undelivered.popleft()
 
     def _ask_leaders(self) -> None:
-        """Send a Fetch to each leader of a ready range that has no request outstanding."""
+        """Send a Fetch to each leader of a ready range that has no request outstanding, as long as there is room.
+
+        The first unfinished range is always requested, because only its blocks make room.
+        """
         by_leader: dict[Address, dict[TopicPartition, _Progress]] = {}
         first = {one.tp: one for one in reversed(self._open)}
         for one in self._open if self._held_bytes < self._fetch_bytes else self._open[:1]:
@@ -167,7 +173,13 @@ class RangesReader:
             elif address not in self._asked:
                 by_leader.setdefault(address, {})[one.tp] = one
         for address, ready in by_leader.items():
-            self._ask(address, ready)
+            if self._has_room() or self._open[0].tp in ready:
+                self._ask(address, ready)
+
+    def _has_room(self) -> bool:
+        """True if one more full response may be requested."""
+        requested = sum(one.limit for _, asked in self._asked.values() for one in asked.values())
+        return requested + self._held_bytes <= (RESPONSES - 1) * self._fetch_bytes
 
     def _ask(self, address: Address, ready: dict[TopicPartition, _Progress]) -> None:
         entries = self._entries(ready)

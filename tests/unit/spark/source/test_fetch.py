@@ -14,7 +14,7 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import sections
 from minikafka.spark.records.decode import decode
-from minikafka.spark.source.fetch import RangesReader
+from minikafka.spark.source.fetch import RESPONSES, RangesReader
 from minikafka.spark.source.ranges import DataLost, OffsetRange
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import LeaderConnections, Unreachable
@@ -113,6 +113,38 @@ def test_many_small_ranges_take_one_fetch_per_leader(brokers):
 def test_ranges_that_do_not_fit_into_one_response_are_read_whole(brokers, fetch_bytes):
     ranges = wide(brokers, 12, 8)
     assert read_all(brokers, ranges, fetch_bytes) == whole(ranges)
+
+
+class WatchedReader(RangesReader):
+    """Knows the largest number of bytes that were requested or held."""
+
+    most = 0
+
+    def _receive(self) -> None:
+        super()._receive()
+        asked = sum(one.limit for _, ranges in self._asked.values() for one in ranges.values())
+        self.most = max(self.most, asked + self._held_bytes)
+
+
+def test_bytes_requested_and_held_have_a_limit_for_any_number_of_leaders():
+    brokers = FetchBrokers(12)
+    content = by_aiokafka([Sample(1, b"k", b"v" * 100)] * 10)
+    for number, partition in enumerate(brokers.create("lines", 12)):
+        partition.leader = number
+        for _ in range(20):
+            partition.append(content)
+    ranges = [OffsetRange(TopicPartition("lines", number), 0, 200) for number in range(12)]
+    fetch_bytes = 4 * len(content)
+    with (
+        closing(brokers),
+        closing(LeaderConnections([("127.0.0.1", brokers.ports[0])], "t", 10)) as leaders,
+    ):
+        reader = WatchedReader(
+            leaders, ranges, Deadline(20), fetch_bytes=fetch_bytes, fail_on_data_loss=True
+        )
+        read = sum(len(block.response.records) for block in reader.blocks())
+    assert read >= 12 * 20 * len(content)
+    assert fetch_bytes < reader.most <= RESPONSES * fetch_bytes
 
 
 def test_records_beyond_the_ranges_do_not_delay_other_partitions(brokers):

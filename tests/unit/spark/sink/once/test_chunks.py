@@ -64,6 +64,21 @@ def test_many_rows_pass_through_a_staged_topic_in_the_order_of_the_tasks(brokers
     assert committed(brokers) == rows(0) + rows(1) + rows(8)
 
 
+def test_task_keeps_no_chunk_that_is_acknowledged(brokers, monkeypatch):
+    kept = []
+    end = chunks._ChunkWriter.end
+
+    def watched(writer):
+        found = end(writer)
+        kept.extend(writer._written)
+        return found
+
+    monkeypatch.setattr(chunks._ChunkWriter, "end", watched)
+    stage(brokers, 0)
+    assert len(kept) > 3
+    assert not [one for one in kept if one.data or one.rows]
+
+
 def test_chunks_of_an_attempt_that_failed_are_not_written(brokers):
     stage(brokers, 0)
     kept = stage(brokers, 0)
