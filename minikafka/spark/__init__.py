@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 QUERY_ID: Final = "sql.streaming.queryId"
 """Name of the local property in which Spark has the id of the running stream."""
+RUN_ID: Final = "spark.jobGroup.id"
+"""Name of the local property in which the tasks of a stream have the id of the query's run."""
 _SET_BY_STREAMS: Final = (
     "SPARK_LOCAL_DIRS",
     "SPARK_AUTH_SOCKET_TIMEOUT",

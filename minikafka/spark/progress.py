@@ -1,18 +1,23 @@
-"""What Spark reports about queries: the metrics of observations, and the lag of a stream behind its topics.
+"""What is known about queries: the metrics of observations, the lag of a stream, and the costs of its reads.
 
 A Python data source cannot add metrics to the progress of a query. But the progress contains the latest
-offsets and the read offsets of each source. A listener on the driver computes the lag from these offsets.
+offsets and the read offsets of each source. A listener on the driver computes the lag from these offsets. The tasks
+send the costs of their reads to the driver themselves (`source.costs`).
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql import Observation
+from pyspark.sql import Observation, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -24,6 +29,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.source.costs import DATAGRAM_BYTES, PROPERTY, Costs, CountingPort, received
 from minikafka.spark.source.positions import behind
 
 
@@ -84,3 +90,54 @@ class OffsetsBehindListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: the last progress has already been reported."""
+
+
+class ReadCosts:
+    """Counts what the reads of queries cost. A context manager; it counts queries that its thread starts in its body.
+
+    Usage: `with ReadCosts(spark) as costs: query = ….start(); …; costs.of(query.runId)`. The tasks send datagrams to
+    a UDP port of the driver, at the address of Spark's own ports (`spark.driver.host`). The counts are too low if
+    a firewall stops the datagrams. Needs a session without Spark Connect. Raises OSError if no port can be opened.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._token = os.urandom(16).hex()
+        self._costs: defaultdict[str, Costs] = defaultdict(Costs)
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._count, daemon=True)
+
+    def of(self, run: object) -> Costs:
+        """Return the costs of the finished tasks of a run of a query; of batch reads for the run ""."""
+        with self._lock:
+            return replace(self._costs[str(run)])
+
+    def __enter__(self) -> ReadCosts:
+        settings = self._context.getConf()
+        host = settings.get("spark.driver.host") or ""
+        bound = settings.get("spark.driver.bindAddress") or host
+        family, kind, number, _, place = socket.getaddrinfo(bound, 0, type=socket.SOCK_DGRAM)[0]
+        self._socket = socket.socket(family, kind, number)
+        try:
+            self._socket.bind(place)
+        except OSError:
+            self._socket.close()
+            raise
+        self._place = self._socket.getsockname()
+        self._thread.start()
+        address = CountingPort(host, self._place[1], self._token)
+        self._context.setLocalProperty(PROPERTY, json.dumps(address))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
+        with self._socket:
+            self._socket.sendto(self._token.encode(), self._place)
+            self._thread.join()
+
+    def _count(self) -> None:
+        """Count datagrams until one has only the token."""
+        while (datagram := self._socket.recv(DATAGRAM_BYTES)) != self._token.encode():
+            if found := received(datagram, self._token):
+                with self._lock:
+                    self._costs[found[0]].add(found[1])

@@ -133,8 +133,8 @@ async def test_foreach_batch_writes_each_target_once_although_targets_are_added_
         records = [Record(value=b"%d" % number) for number in range(first, first + 100)]
         await client.produce("once-many", records, partition=0)
 
-    def write(*topics: str, fails: bool = False) -> None:
-        """Write to topics in one foreachBatch, which then fails as if the driver had died after the last one."""
+    def write(*topics: str, until: str = "") -> None:
+        """Write to topics in one foreachBatch, which fails as if the driver had died after the topic `until`."""
         options = servers | {"exactlyOnce": "true"}
         appends = [
             append_to_topics(options | {"topic": topic, "transactionalIdPrefix": topic})
@@ -142,20 +142,22 @@ async def test_foreach_batch_writes_each_target_once_although_targets_are_added_
         ]
 
         def each(batch, number: int) -> None:
-            for append in appends:
+            for topic, append in zip(topics, appends, strict=True):
                 append(batch, number)
-            if fails:
-                raise RuntimeError("the driver has died")
+                if topic == until:
+                    raise RuntimeError("the driver has died")
 
         run(frame.writeStream.foreachBatch(each), tmp_path)
 
     await produce(0)
     with pytest.raises(Exception, match="the driver has died"):
-        write("once-first", fails=True)
+        write("once-first", until="once-first")
     write("once-first", "once-second")
     await produce(100)
     with pytest.raises(Exception, match="the driver has died"):
-        write("once-first", "once-third", fails=True)
+        write("once-first", "once-third", until="once-third")
+    with pytest.raises(Exception, match="the driver has died"):
+        write(*targets, until="once-second")
     write(*targets)
     forget_last_commit(tmp_path)
     write(*targets)

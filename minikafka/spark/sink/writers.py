@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark import QUERY_ID
+from minikafka.spark import QUERY_ID, RUN_ID
 from minikafka.spark.sink.once.commit import commit_staged
 from minikafka.spark.sink.once.staged import SinkWrite, StagedRows, stage_rows
 from minikafka.spark.sink.options import WriteOptions
@@ -32,8 +32,6 @@ from minikafka.spark.workers import Shipped, one_line_errors
 
 _BATCH_ID: Final = "streaming.sql.batchId"
 """The property in which the tasks of a stream have the number of the micro-batch."""
-_RUN_ID: Final = "spark.jobGroup.id"
-"""The property in which the tasks of a stream have the id of the query's run."""
 
 
 @dataclass
@@ -96,7 +94,7 @@ def _write(name: str) -> SinkWrite:
     query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(_BATCH_ID)
     if query is None or batch is None:
         return SinkWrite(name, None, None, None, task.partitionId())
-    return SinkWrite(name, query, int(batch), task.getLocalProperty(_RUN_ID), task.partitionId())
+    return SinkWrite(name, query, int(batch), task.getLocalProperty(RUN_ID), task.partitionId())
 
 
 def _origin(options: WriteOptions) -> Origin | None:

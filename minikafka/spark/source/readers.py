@@ -32,6 +32,7 @@ from minikafka.spark.records.batches import Section, grouped, sections
 from minikafka.spark.records.decode import decode, without
 from minikafka.spark.source import planning
 from minikafka.spark.source.connector_checkpoint import first_of_connector
+from minikafka.spark.source.costs import reported
 from minikafka.spark.source.fetch import RangesReader
 from minikafka.spark.source.filters import EVERYTHING, Selection, select
 from minikafka.spark.source.group_commits import GroupCommits
@@ -219,7 +220,7 @@ def decoded_groups(
     """
     crc = checksum.find() if options.check_crcs else None
     first = ranges[0].tp.partition if ranges else 0
-    with planning.kept(options, first) as leaders:
+    with planning.kept(options, first) as leaders, reported() as costs:
         reader = RangesReader(
             leaders,
             ranges,
@@ -227,7 +228,7 @@ def decoded_groups(
             fetch_bytes=options.fetch_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
         )
-        for block in reader.blocks():
+        for block in costs.counting(reader.blocks()):
             tp, end, answer = block.wanted.tp, block.wanted.end, block.response
             found = (
                 without(section, key=not options.include_key, value=not options.include_value)

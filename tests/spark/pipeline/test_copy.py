@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import threading
+import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -13,7 +17,9 @@ from minikafka.client import NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.spark.pipelines.copy import CopySettings, definition_of, run
 from minikafka.spark.pipelines.session.failures import explain
+from minikafka.spark.pipelines.session.metrics_page import metrics_of, metrics_page
 from minikafka.spark.pipelines.session.report import Report
+from minikafka.spark.pipelines.streams.streams import CONTINUOUS
 
 
 async def test_copy_continues_from_its_checkpoint(spark, cluster, client, contents, tmp_path):
@@ -87,6 +93,46 @@ async def test_copy_with_a_query_changes_records_and_writes_the_origin_header(
     copied = await contents("copy-long")
     assert [(one.key, one.value) for one in copied] == [(None, b"ANTE"), (None, b"ANTERIOR")]
     assert [json.loads(one.headers[0][1])["sequence"] for one in copied] == [0, 1]
+
+
+async def test_page_shows_rows_bytes_and_waits_of_a_copy_that_runs(
+    spark, cluster, client, tmp_path
+):
+    await client.create_topics(NewTopic("copy-seen", 2, 3), NewTopic("copy-shown", 1, 3))
+    for partition in range(2):
+        records = [Record(value=os.urandom(1_000)) for _ in range(50)]
+        await client.produce("copy-seen", records, partition=partition)
+    settings = CopySettings(
+        topics=("copy-seen",),
+        to="copy-shown",
+        from_servers=cluster.bootstrap,
+        to_servers=cluster.bootstrap,
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger=CONTINUOUS,
+    )
+    report = Report()
+    report.is_scraped = True
+    pages: list[str] = []
+
+    def scrape(port: int) -> None:
+        """Read the page until all records are read and written, then stop the copy."""
+        while not (pages and re.search(r"rows_written_total\S+ 100\n", pages[-1])):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+                pages.append(page.read().decode())
+        for query in spark.streams.active:
+            query.stop()
+
+    with metrics_page(("127.0.0.1", 0), metrics_of("seen", report.counts)) as port:
+        scraper = threading.Thread(target=scrape, args=(port,))
+        scraper.start()
+        run(spark, settings, report)
+        scraper.join()
+    rows = re.findall(r"minikafka_pipeline_(\w+)\{[^}]*\} (\S+)", pages[-1])
+    found = {name: float(value) for name, value in rows}
+    assert found["rows_read_total"] == 100
+    assert 100_000 < found["bytes_read_total"] < 103_000
+    assert found["broker_wait_seconds_total"] > 0
+    assert found["offsets_behind"] == 0
 
 
 async def test_copy_fails_at_deleted_records_unless_lost_records_are_skipped(

@@ -24,6 +24,10 @@ class StreamCounts(NamedTuple):
     offsets_behind: int | None
     batch_s: float
     """Duration of the last micro-batch in seconds."""
+    bytes_read: int | None = None
+    """Bytes that the finished tasks have received from brokers."""
+    wait_s: float | None = None
+    """Time for which the finished tasks have waited for brokers, summed over the tasks, in seconds."""
 
 
 Counts = Callable[[], Mapping[str, StreamCounts]]
@@ -33,6 +37,8 @@ _METRICS: Final = (
     ("rows_written", "rows_written_total", MetricKind.COUNTER, "Rows that the sink has written."),
     ("offsets_behind", "offsets_behind", MetricKind.GAUGE, "Offsets that were not read yet."),
     ("batch_s", "last_batch_seconds", MetricKind.GAUGE, "Duration of the last micro-batch."),
+    ("bytes_read", "bytes_read_total", MetricKind.COUNTER, "Bytes of batches read from brokers."),
+    ("wait_s", "broker_wait_seconds_total", MetricKind.COUNTER, "Time that tasks waited to read."),
 )
 
 

@@ -8,7 +8,7 @@ command prints as text or as one JSON document.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
@@ -108,7 +108,9 @@ class Report:
         self._lock = threading.Lock()
         self._stages: list[str] = []
         self._streams: dict[str, Bar] = {}
-        self._counts: dict[str, StreamCounts] = {}
+        self._counts: dict[str, Callable[[], StreamCounts]] = {}
+        self.is_scraped = False
+        """True if a page shows the counts: then streams count the costs of their reads too."""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -134,15 +136,16 @@ class Report:
         with self._lock:
             self._streams[bar.name] = bar
 
-    def counted(self, name: str, counts: StreamCounts) -> None:
-        """Set the counts of a stream, also those that the metrics show after its end."""
+    def counted(self, name: str, counts: Callable[[], StreamCounts]) -> None:
+        """Set the function that returns the counts of a stream, also those that the metrics show after its end."""
         with self._lock:
             self._counts[name] = counts
 
     def counts(self) -> dict[str, StreamCounts]:
         """Return the counts of each stream by name."""
         with self._lock:
-            return dict(self._counts)
+            found = dict(self._counts)
+        return {name: counts() for name, counts in found.items()}
 
     def stream_ended(self, name: str) -> None:
         """Remove the progress bar of a stream that has ended."""

@@ -7,7 +7,9 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -28,7 +30,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.pipelines.session.metrics_page import StreamCounts
 from minikafka.spark.pipelines.session.report import Bar, Report
 from minikafka.spark.pipelines.streams.dead_letters import added
-from minikafka.spark.progress import offsets_behind
+from minikafka.spark.progress import ReadCosts, offsets_behind
 from minikafka.spark.source.positions import behind
 
 MAX_OFFSETS_PER_TRIGGER: Final = "1000000"
@@ -104,13 +106,21 @@ def run_stream(
     `others`: writers of further queries, with names, that run at the same time. Their observed metrics are in the
     result too. Raises Spark's error if a query fails, after all queries have been stopped.
     """
-    counter = _Counter(report, name)
+    with ReadCosts(spark) if report.is_scraped else nullcontext() as costs:
+        return _run_counted(spark, [writer, *others], trigger, _Counter(report, name, costs))
+
+
+def _run_counted(
+    spark: SparkSession, writers: Sequence[DataStreamWriter], trigger: Trigger, counter: _Counter
+) -> StreamTotals:
+    """Run queries until they end. Return the counts of the first one, and the observed metrics of all."""
+    report, name = counter.report, counter.name
     spark.streams.addListener(counter)
     spark.streams.resetTerminated()
     queries: list[StreamingQuery] = []
     try:
         with report.stage(name):
-            starting = (one.trigger(**trigger.arguments()) for one in (writer, *others))
+            starting = (one.trigger(**trigger.arguments()) for one in writers)
             queries.extend(one.start() for one in starting)
             _wait_for(spark, queries)
             totals, *further = [counter.totals(str(query.runId)) for query in queries]
@@ -143,6 +153,7 @@ class _Run:
         self.read = 0
         self.written: int | None = None
         self.behind: int | None = None
+        self.batch_s = 0.0
         self.observed: dict[str, dict[str, Any]] = {}
         self.dropped: Counter[str] = Counter()
         self.ended = threading.Event()
@@ -150,6 +161,7 @@ class _Run:
     def add(self, progress: StreamingQueryProgress) -> None:
         """Add the counts of a progress event. An event without input rows does not count as a micro-batch."""
         self.behind = offsets_of(progress)
+        self.batch_s = progress.batchDuration / 1000
         if progress.sink.numOutputRows >= 0:
             self.written = (self.written or 0) + progress.sink.numOutputRows
         if progress.numInputRows:
@@ -164,9 +176,10 @@ class _Run:
 class _Counter(StreamingQueryListener):
     """Counts the micro-batches of every running query, by run id, and shows the progress."""
 
-    def __init__(self, report: Report, name: str) -> None:
-        self._report = report
-        self._name = name
+    def __init__(self, report: Report, name: str, costs: ReadCosts | None = None) -> None:
+        self.report = report
+        self.name = name
+        self._costs = costs
         self._runs: dict[str, _Run] = {}
         self._lock = threading.Lock()
 
@@ -193,14 +206,17 @@ class _Counter(StreamingQueryListener):
         total = None if run.behind is None else run.read + run.behind
         note = f"batch {progress.batchId}: {progress.numInputRows:,} rows"
         note += f", {run.behind:,} offsets behind" if run.behind else ""
-        name = progress.name or self._name
-        self._report.stream(Bar(name, run.read, total, note))
-        self._report.counted(
-            name,
-            StreamCounts(
-                run.batches, run.read, run.written, run.behind, progress.batchDuration / 1000
-            ),
-        )
+        name = progress.name or self.name
+        self.report.stream(Bar(name, run.read, total, note))
+        self.report.counted(name, partial(self._counts, str(progress.runId)))
+
+    def _counts(self, run_id: str) -> StreamCounts:
+        run = self._run(run_id)
+        found = StreamCounts(run.batches, run.read, run.written, run.behind, run.batch_s)
+        if self._costs is None:
+            return found
+        costs = self._costs.of(run_id)
+        return found._replace(bytes_read=costs.bytes, wait_s=costs.wait_s)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: an idle query has read no new rows."""

@@ -139,6 +139,7 @@ def _metrics(name: str, report: reports.Report) -> AbstractContextManager[object
     address = context.meta.get(_METRICS) if context else None
     if address is None:
         return nullcontext()
+    report.is_scraped = True
     return pages.metrics_page(address, pages.metrics_of(name, report.counts))
 
 
