@@ -9,8 +9,6 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
@@ -19,17 +17,18 @@ from minikafka.base.printable import printable
 from minikafka.client.login import LoginFailed
 from minikafka.runtime.transport import SocketTransport
 from minikafka.security.token_request import (
+    BYTES_MAX,
     TIMEOUT_MS,
     URL,
     NoToken,
     RefusedRequest,
     TokenRequest,
+    UntrustedEndpoint,
     tls_of_module,
+    token_file,
     token_in,
     token_request,
 )
-
-_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,12 @@ class TokenEndpoint:
                     allow_redirects=False,  # the secret is for this address only
                 ) as answer,
             ):
-                body = await answer.content.read(_BYTES_MAX)
-                while len(body) < _BYTES_MAX and (more := await answer.content.read(_BYTES_MAX)):
+                body = await answer.content.read(BYTES_MAX)
+                while len(body) < BYTES_MAX and (more := await answer.content.read(BYTES_MAX)):
                     body += more
+        except aiohttp.ClientConnectorCertificateError as error:
+            reason = getattr(error.certificate_error, "verify_message", "")
+            raise UntrustedEndpoint(self.request.url, reason) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise NoToken(f"no token from {self.request.url}: {printable(reason)}") from None
@@ -115,9 +117,8 @@ def token_origin(
         raise ConfigError(
             f"{URL} is not set: write the address from which the token comes, https://… or file:///…"
         )
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
-        return TokenFile(Path(unquote(parts.path)))
+    if path := token_file(url):
+        return TokenFile(Path(path))
     return TokenEndpoint(
         token_request(url, options, keys),
         clock,

@@ -10,7 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from minikafka.base.config.client import IGNORED, ClientConfig
 from minikafka.base.config.keys import table
@@ -22,6 +22,8 @@ from minikafka.security.jaas import InvalidJaas
 URL: Final = "sasl.oauthbearer.token.endpoint.url"
 TIMEOUT_MS: Final = 10_000
 """Timeout of a connection or an answer if no key sets it."""
+BYTES_MAX: Final = 1 << 20
+"""Maximum size of an answer of the endpoint."""
 _TEXT_MAX: Final = 200
 _OK: Final = (200, 201)
 _FINAL: Final = frozenset(
@@ -39,6 +41,16 @@ class RefusedRequest(Exception):
     """The endpoint refuses a token. Another attempt would fail too."""
 
 
+class UntrustedEndpoint(RefusedRequest):
+    """No trusted authority has signed the certificate of the endpoint, or it is not that of the host."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"the certificate of {url} is not valid ({printable(reason)}); set ssl.truststore.location in"
+            " sasl.jaas.config to the PEM file of the authority that signed it, with ssl.truststore.type PEM"
+        )
+
+
 class TokenRequest(NamedTuple):
     """A POST request. `headers`: one of them contains the secret of the client."""
 
@@ -49,6 +61,13 @@ class TokenRequest(NamedTuple):
     def __repr__(self) -> str:
         """Return what is no secret."""
         return f"TokenRequest({self.url!r})"
+
+
+def token_file(url: str) -> str | None:
+    """Return the path in the address of a file; None for the address of an endpoint."""
+    parts = urlsplit(url)
+    is_file = parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc
+    return unquote(parts.path) if is_file else None
 
 
 def token_request(url: str, options: Mapping[str, str], keys: SecurityKeys) -> TokenRequest:

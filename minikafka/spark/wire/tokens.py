@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from minikafka.base.config.client import ClientConfig
 from minikafka.base.config.security import JAAS
@@ -20,12 +19,15 @@ from minikafka.security.bearer import InvalidToken, OwnToken, read_token
 from minikafka.security.client_login import login_module
 from minikafka.security.jaas import InvalidJaas, JaasEntry
 from minikafka.security.token_request import (
+    BYTES_MAX,
     TIMEOUT_MS,
     URL,
     NoToken,
     RefusedRequest,
     TokenRequest,
+    UntrustedEndpoint,
     tls_of_module,
+    token_file,
     token_in,
     token_request,
 )
@@ -33,7 +35,6 @@ from minikafka.spark.wire.deadline import Deadline, wall_ms
 from minikafka.spark.wire.tls import context_of
 
 TOKEN: Final = "token"  # noqa: S105 - the name of an option of the login module
-_BYTES_MAX: Final = 1 << 20
 _kept: Final[dict[TokenRequest, tuple[OwnToken, float]]] = {}
 """The token of each endpoint, with the Unix ms at which the next one is fetched."""
 
@@ -51,9 +52,8 @@ def current_token(config: ClientConfig) -> str:
                 f"{URL} is not set, and {JAAS} has no {TOKEN}: write file:///PATH of a file with a token, "
                 f'https://… of a token endpoint, or {TOKEN}="…"'
             )
-        parts = urlsplit(url)
-        if parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc:
-            return _usable(_content(unquote(parts.path)), config, f"{URL}: {url}").text
+        if path := token_file(url):
+            return _usable(_content(path), config, f"{URL}: {url}").text
         return _from_endpoint(url, config, entry)
     except InvalidJaas as error:
         raise ConfigError(f"{JAAS} {error}") from None
@@ -100,6 +100,8 @@ def _asked(request: TokenRequest, config: ClientConfig) -> str:
     while True:
         try:
             return token_in(request.url, *_answer(request, config))
+        except UntrustedEndpoint as error:
+            raise ConfigError(f"{URL}: {error}") from None
         except RefusedRequest as error:
             advice = f"correct clientId and clientSecret of {JAAS}"
             raise ConfigError(f"{URL}: {error}: {advice}") from None
@@ -123,11 +125,13 @@ def _answer(request: TokenRequest, config: ClientConfig) -> tuple[int, bytes]:
     handlers = [_NoRedirect(), urllib.request.HTTPSHandler(context=_context(config))]
     try:
         with urllib.request.build_opener(*handlers).open(posted, timeout=timeout) as answer:
-            return answer.status, answer.read(_BYTES_MAX)
+            return answer.status, answer.read(BYTES_MAX)
     except urllib.error.HTTPError as error:
-        return error.code, error.read(_BYTES_MAX)
+        return error.code, error.read(BYTES_MAX)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            raise UntrustedEndpoint(request.url, reason.verify_message) from None
         raise NoToken(f"no token from {request.url}: {reason}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from base64 import b64decode
@@ -34,11 +35,12 @@ class TokenServer:
 
     `requests`: the form of each request for a token. `reads`: how often the keys were read. `seconds`: the life of a
     token. `answers`: the statuses and bodies of the next answers, in the place of a token. While `is_silent` is set, no
-    request for a token is answered.
+    request for a token is answered. `tls`: a context with a certificate of 127.0.0.1, for https.
     """
 
-    def __init__(self, seconds: float = 3600) -> None:
+    def __init__(self, seconds: float = 3600, tls: ssl.SSLContext | None = None) -> None:
         self.seconds = seconds
+        self._tls = tls
         self.requests: list[str] = []
         self.reads = 0
         self.answers: list[tuple[int, str]] = []
@@ -50,7 +52,7 @@ class TokenServer:
     @property
     def token_url(self) -> str:
         """The address of the token endpoint."""
-        return f"http://127.0.0.1:{self.port}/token"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/token"
 
     @property
     def keys_url(self) -> str:
@@ -91,6 +93,8 @@ class TokenServer:
 
         self._server = _Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_port
+        if self._tls is not None:
+            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
+import trustme
 from support.security.token_server import TokenServer
 
 from minikafka.base.config.client import client_config
@@ -22,6 +24,7 @@ from minikafka.client.token_source import TokenSource
 from minikafka.runtime.clock import SystemClock, SystemRng
 from minikafka.security.jaas import InvalidJaas, parse
 from minikafka.security.sasl_client import new_client_exchange
+from minikafka.spark.wire.tokens import current_token
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 URL = "sasl.oauthbearer.token.endpoint.url"
@@ -111,6 +114,33 @@ def test_connection_that_is_not_accepted_is_given_up() -> None:
         url = f"http://127.0.0.1:{full.getsockname()[1]}/token"
         with socket.create_connection(full.getsockname()), pytest.raises(NoToken):
             fetch(keys(url, **short), is_patient=False)
+
+
+def fetch_in_a_task(values: dict[str, str]) -> str:
+    """Return the token with which a task of Spark logs in."""
+    return current_token(client_config(Property(name, value, 1) for name, value in values.items()))
+
+
+@pytest.mark.parametrize("ask", [fetch, fetch_in_a_task])
+def test_endpoint_with_https_needs_its_authority_in_the_login_module(
+    tmp_path: Path, ask: Callable[[dict[str, str]], str]
+) -> None:
+    right, wrong = trustme.CA(), trustme.CA()
+    for name, authority in (("right", right), ("wrong", wrong)):
+        authority.cert_pem.write_to_path(tmp_path / name)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    right.issue_cert("127.0.0.1").configure_cert(tls)
+    trusts = f'{OPTIONS} ssl.truststore.type="PEM" ssl.truststore.location="{tmp_path}/%s"'
+    with TokenServer(tls=tls) as server:
+        for options in (trusts % "wrong", OPTIONS):
+            with pytest.raises((LoginFailed, ConfigError)) as caught:
+                ask(keys(server.token_url, options))
+            text = str(caught.value)
+            assert f"the certificate of {server.token_url} is not valid (" in text
+            assert "set ssl.truststore.location in sasl.jaas.config to the PEM file" in text
+            assert "alice-secret" not in text
+        assert server.requests == []
+        assert ask(keys(server.token_url, trusts % "right")).count(".") == 2
 
 
 def test_file_is_read_again_for_each_token(tmp_path: Path) -> None:
