@@ -26,7 +26,7 @@ from minikafka.spark.registry.records import (
     reading,
     writing,
 )
-from minikafka.spark.registry.shapes import for_spark
+from minikafka.spark.registry.shapes import UTC, for_spark
 from minikafka.spark.workers import Shipped, one_line_errors
 
 MALFORMED: Final = "_malformed"
@@ -94,11 +94,11 @@ def decoded_column(work: RecordReading, frame: DataFrame, column: str) -> Column
 
 def encoded_column(work: RecordWriting, frame: DataFrame, column: str) -> Column:
     """Return a binary column with the rows of a struct column. Raises ConfigError if the schema cannot hold them."""
-    kind = to_arrow_type(frame.select(column).schema.fields[0].dataType)
+    kind = to_arrow_type(frame.select(column).schema.fields[0].dataType, timezone=UTC)
     fitting.check(work, kind)
     if work.options.format == "confluent_json":
         head = f.lit(header(int(work.schema.id or 0)))
-        return f.concat(head, f.to_json(f.col(column)).cast("binary"))
+        return f.concat(head, _json_of(column, kind).cast("binary"))
     task = _Encoding(work)
 
     def run(rows: pa.Array) -> pa.Array:
@@ -106,6 +106,16 @@ def encoded_column(work: RecordWriting, frame: DataFrame, column: str) -> Column
 
     found: Column = _udf(run, "binary")(f.col(column))
     return found
+
+
+def _json_of(column: str, kind: pa.DataType) -> Column:
+    """Return a column as JSON text; null for null."""
+    value = f.col(column)
+    if pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_map(kind):
+        return f.to_json(value)
+    # Spark writes a plain value only within an array.
+    found = f.regexp_replace(f.to_json(f.array(value)), r"^\[|\]$", "")
+    return f.when(value.isNotNull(), found)
 
 
 class _Decoding(metaclass=Shipped):

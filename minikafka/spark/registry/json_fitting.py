@@ -15,10 +15,8 @@ from minikafka.spark.registry.records import RecordWriting
 
 def misfits(work: RecordWriting, kind: pa.DataType) -> Iterator[str]:
     """Yield a text for each field that the schema does not allow."""
-    if not types.is_struct(kind):
-        yield f"the value is an object, the column {column_name(kind)}"
-        return
-    yield from _unknown(json_schema.document(work.schema), kind)
+    if types.is_struct(kind):
+        yield from _unknown(json_schema.document(work.schema), kind)
     yield from _misfits(json_schema.shape(work.schema).type, kind, "")
 
 

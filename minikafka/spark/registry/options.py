@@ -62,6 +62,7 @@ class SchemaOptions:
     `subject`: its subject, or None if `schema` alone names it. `version`: the version of the subject, None for the
     latest. `schema`: the text of the schema, None if the registry has it. `message`: the full name of a Protobuf
     message or "" for the first message of the file. `is_permissive`: records that cannot be decoded become null.
+    `part`: "key" or "value", the part of records that has the schema.
     """
 
     format: str
@@ -73,6 +74,7 @@ class SchemaOptions:
     is_permissive: bool = False
     is_validated: bool = False
     registers: bool = True
+    part: str = "value"
 
     @property
     def type(self) -> str:
@@ -118,7 +120,13 @@ def _parsed(kind: str, options: Mapping[str, str], part: str) -> SchemaOptions:
         raise ConfigError(f"{SCHEMA} and {VERSION} exclude each other: remove one")
     message = options.get(RECORD, "")
     return SchemaOptions(
-        kind, _address(options), _subject(options, part), _version(options), schema, message
+        kind,
+        _address(options),
+        _subject(options, part),
+        _version(options),
+        schema,
+        message,
+        part=part,
     )
 
 

@@ -167,9 +167,9 @@ class Decoder:
         column = self._column(found, reasons)
         if reasons and not self._work.options.is_permissive:
             row = min(reasons)
-            where = _where(places, row)
+            part = "the key of " * (self._work.options.part == "key")
             raise UndecodableRecord(
-                f"{where}: {reasons[row]}; set {MODE} to permissive to read null instead"
+                f"{part}{_where(places, row)}: {reasons[row]}; set {MODE} to permissive to read null instead"
             )
         texts = pa.array([reasons.get(row) for row in range(len(found))], pa.string())
         return pa.StructArray.from_arrays([column, texts], fields=list(self.type))

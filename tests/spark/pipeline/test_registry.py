@@ -146,6 +146,61 @@ async def test_malformed_records_go_to_dead_letters_or_end_the_query(
     assert b"no schema with the id 9" in reasons[1]
 
 
+async def test_pipeline_decodes_and_encodes_keys(client, contents, pipeline, registry, tmp_path):
+    names = ("reg-keys", "reg-keyed", "reg-numbered", "reg-keys-dead")
+    await client.create_topics(*(NewTopic(name, 1, 3) for name in names))
+    of_value, of_key = registry.add("reg-keys-value", ORDER), registry.add("reg-keys-key", '"long"')
+    place = {"type": "record", "name": "Place", "fields": ORDER["fields"][:1]}
+    of_place, of_number = (
+        registry.add("reg-keyed-key", place),
+        registry.add("reg-numbered-key", {"type": "integer"}, "JSON"),
+    )
+    assert (of_value, of_key, of_place, of_number) == (1, 2, 3, 4)
+    records = [
+        Record(key=header(2) + b"\x0e", value=BOLT),
+        Record(value=BOLT),
+        Record(key=b"k", value=BOLT),
+    ]
+    await client.produce("reg-keys", records, partition=0)
+    at = f'"schema.registry.url" = "{registry.url}"'
+    sink = f"""
+        decode_key = {{ format = "confluent_avro", {at} %s }}
+        [[step]]
+        name = "known"
+        sql = "select id, _key from orders"
+        [sink]
+        kind = "topic"
+    """
+    keyed = f"""
+        topic = "reg-keyed"
+        encode = {{ format = "json" }}
+        encode_key = {{ format = "confluent_avro", columns = ["id"], {at} }}
+    """
+    numbered = f"""
+        topic = "reg-numbered"
+        encode = {{ format = "json" }}
+        encode_key = {{ format = "confluent_json", column = "_key", {at} }}
+    """
+    with pytest.raises(
+        Exception, match="the key of topic reg-keys, partition 0, offset 2 cannot be decoded"
+    ):
+        pipeline("reg-keys", sink % "" + keyed)
+    assert await contents("reg-keyed") == []
+    summary = pipeline("reg-keys", 'dead_letter = "reg-keys-dead"' + sink % "" + keyed)
+    assert (summary.facts["malformed"], summary.facts["dead_letters"]) == (1, 1)
+    found = [(one.key, one.value) for one in await contents("reg-keyed")]
+    head = header(3) + b"\x02"
+    assert found == [(head, b'{"id":1,"_key":7}'), (head, b'{"id":1}')]
+    [dead] = await contents("reg-keys-dead")
+    assert (dead.key, dead.value) == (b"k", BOLT)
+    reason = dict(dead.headers)["minikafka.errors.exception.message"]
+    assert reason == b"key: its first byte is 107, not 0: it was written without a schema registry"
+    permissive = sink % ', mode = "permissive"'
+    assert pipeline("reg-keys", permissive + numbered, checkpoint="n").facts["malformed"] == 1
+    found = [(one.key, one.value) for one in await contents("reg-numbered")]
+    assert found == [(header(4) + b"7", b'{"id":1}'), *[(None, b'{"id":1}')] * 2]
+
+
 def test_program_encodes_and_decodes_each_format(spark, registry):
     rows = spark.range(3).select(
         f.struct("id", f.concat(f.lit("i"), "id").alias("item")).alias("value")

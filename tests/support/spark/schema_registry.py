@@ -13,6 +13,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -34,6 +35,7 @@ class StandInRegistry:
     """The state of the registry. `logins`: the values of Authorization that may read and write; empty for any.
 
     `forbidden`: those that are known and have no right. `requests`: the methods and paths of all requests.
+    `failing`: the status that a path is answered with.
     """
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ class StandInRegistry:
         self.forbidden: set[str] = set()
         self.requests: list[str] = []
         self.failures = 0
-        self.failing_paths: set[str] = set()
+        self.failing: dict[str, int] = {}
         self._schemas: dict[int, dict[str, Any]] = {}
         self._subjects: dict[str, list[int]] = {}
         self._lock = threading.Lock()
@@ -102,7 +104,7 @@ class StandInRegistry:
         if number not in self._schemas:
             raise Refusal(404, 40403, f"Schema {number} not found")
         found = self._schemas[number]
-        assert found["schemaType"] != "PROTOBUF" or query in ({}, {"format": ["serialized"]})
+        assert found["schemaType"] != "PROTOBUF" or query.get("format") in (None, ["serialized"])
         return _bare(found)
 
     def _version(self, subject: str, word: str) -> Any:
@@ -178,14 +180,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self, text: bytes) -> Any:
         registry, login = self.registry, self.headers.get("Authorization", "")
-        if registry.failures > 0 or self.path in registry.failing_paths:
+        if registry.failures > 0:
             registry.failures -= 1
             raise Refusal(500, 50001, "Error in the backend datastore")
+        if status := registry.failing.get(self.path):
+            raise Refusal(status, status, HTTPStatus(status).phrase)
         if login in registry.forbidden:
             raise Refusal(403, 40301, "User is denied operation Read on the subject")
         if registry.logins and login not in registry.logins:
             raise Refusal(401, 401, "Unauthorized")
-        if "schemaregistry" not in self.headers.get("Accept", ""):
+        accepted = self.headers.get("Accept", "")
+        if "schemaregistry" not in accepted and "*/*" not in accepted:
             raise Refusal(406, 406, "HTTP 406 Not Acceptable")
         if self.command == "POST" and self.headers.get("Content-Type") != CONTENT:
             raise Refusal(415, 415, "HTTP 415 Unsupported Media Type")
@@ -206,11 +211,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running_registry() -> Iterator[StandInRegistry]:
-    """Yield a registry that answers on 127.0.0.1."""
-    registry = StandInRegistry()
+def running_registry(registry: StandInRegistry | None = None) -> Iterator[StandInRegistry]:
+    """Yield a registry that answers on 127.0.0.1: a new one, or one that runs again at its address."""
+    registry = registry or StandInRegistry()
     handler = type("Handler", (_Handler,), {"registry": registry})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    port = urlsplit(registry.url).port or 0
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         registry.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
 from minikafka.base.errors import ConfigError, MinikafkaError
-from minikafka.spark.pipelines.run.definition import Decode, Encode, Watermark
+from minikafka.spark.pipelines.run.definition import Decode, Encode, EncodeKey, Watermark
 from minikafka.spark.pipelines.streams.dead_letters import PLACE, PLACES, first_places
 from minikafka.spark.registry import encoded
 from minikafka.spark.registry import functions as registry
@@ -28,22 +28,21 @@ REASON: Final = "_reason"
 RECORDS: Final = "records"
 SHOWN_MAX: Final = 100
 """Maximum length of a value in the reason why a record is malformed."""
+_KEY: Final = "_decoded_key"
 _METADATA: Final = (*PLACE, "timestamp")
 
 
-def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
-    """Return the rows of a source with decoded records.
+def decoded(frame: DataFrame, decode: Decode, key: Decode | None = None) -> DataFrame:
+    """Return the rows of a source with decoded records. `key`: how keys are decoded.
 
     For json, csv and a schema registry, the columns of the schema come first. Then come `_key`, `_topic`, `_partition`,
     `_offset`, `_timestamp`, `_headers` if the source has headers, and `_malformed`.
     """
-    if decode.format == "raw":
-        return frame
-    if decode.format == "string":
-        return frame.withColumns({name: text(name) for name in ("key", "value")})
-    parsed, reason = _marked(frame, decode)
+    if decode.format in ("raw", "string"):
+        return _with_values(frame, decode, key)
+    parsed, reason = _marked(frame, decode, key)
     names = [*_METADATA, *(["headers"] if "headers" in frame.columns else [])]
-    metadata = [text("key").alias("_key")]
+    metadata = [_decoded_key(key).alias("_key")]
     metadata += [f.col(name).alias(f"_{name}") for name in names]
     fields = _fields(parsed, decode)
     taken = {"_key", MALFORMED, *(f"_{name}" for name in names)}
@@ -54,15 +53,49 @@ def decoded(frame: DataFrame, decode: Decode) -> DataFrame:
     return parsed.select(*fields, *metadata, reason.alias(MALFORMED))
 
 
-def _marked(frame: DataFrame, decode: Decode) -> tuple[DataFrame, Column]:
-    """Return the rows with the column `_decoded`, and a column that is not null if a record is malformed."""
+def _with_values(frame: DataFrame, decode: Decode, key: Decode | None) -> DataFrame:
+    """Return the records with values as bytes or text."""
+    names = ("key", "value") if decode.format == "string" else ()
+    texts = {name: text(name) for name in names}
+    if key is None:
+        return frame.withColumns(texts) if texts else frame
+    marked = _key_marked(frame, key)
+    columns = texts | {"key": _decoded_key(key), MALFORMED: _key_failure()}
+    return marked.withColumns(columns).drop(_KEY)
+
+
+def _decoded_key(key: Decode | None) -> Column:
+    return text("key") if key is None else f.col(_KEY).getField(VALUE)
+
+
+def _key_marked(frame: DataFrame, key: Decode) -> DataFrame:
+    """Return the rows with the column `_decoded_key`."""
+    assert key.reading is not None, "a run requests the schemas at its start"
+    return frame.withColumn(_KEY, registry.decoded_column(key.reading, frame, "key"))
+
+
+def _key_failure() -> Column:
+    """Return the reason why a key cannot be decoded; null if it can."""
+    return f.concat(f.lit("key: "), f.col(_KEY).getField(FAILURE))
+
+
+def _marked(frame: DataFrame, decode: Decode, key: Decode | None) -> tuple[DataFrame, Column]:
+    """Return the rows with the columns `_decoded` and, for `key`, `_decoded_key`.
+
+    The second result is a column that is not null if a record is malformed.
+    """
     if decode.reading is not None:
-        parsed = frame.withColumn(
-            "_decoded", registry.decoded_column(decode.reading, frame, "value")
-        )
-        return parsed, f.col("_decoded").getField(FAILURE)
-    parsed = frame.withColumn("_decoded", _parsed(decode, _schema(decode.schema)))
-    return parsed, f.col("_decoded").getField(MALFORMED)
+        column = registry.decoded_column(decode.reading, frame, "value")
+        failure = f.col("_decoded").getField(FAILURE)
+    elif decode.schema:
+        column = _parsed(decode, _schema(decode.schema))
+        failure = f.col("_decoded").getField(MALFORMED)
+    else:
+        column = failure = f.lit(None).cast("string")
+    parsed = frame.withColumn("_decoded", column)
+    if key is None:
+        return parsed, failure
+    return _key_marked(parsed, key), f.coalesce(failure, _key_failure())
 
 
 def _names(parsed: DataFrame, decode: Decode) -> list[str]:
@@ -81,20 +114,28 @@ def _fields(parsed: DataFrame, decode: Decode) -> list[Column]:
     return [value.getField(name).alias(name) for name in names] or [value.alias(VALUE)]
 
 
-def malformed(frame: DataFrame, decode: Decode) -> DataFrame:
+def malformed(frame: DataFrame, decode: Decode, key: Decode | None = None) -> DataFrame:
     """Return the malformed records of a source, with the column `_reason` that says what is wrong."""
-    parsed, failure = _marked(frame, decode)
+    parsed, failure = _marked(frame, decode, key)
     found = parsed.where(failure.isNotNull())
-    if decode.reading is not None:
+    if not decode.schema:
         return found.withColumn(REASON, failure)
+    reason = _mismatch(decode)
+    if key is not None:
+        is_value = f.col("_decoded").getField(MALFORMED).isNotNull()
+        reason = f.when(is_value, reason).otherwise(_key_failure())
+    return found.withColumn(REASON, reason)
+
+
+def _mismatch(decode: Decode) -> Column:
+    """Return the reason why a value does not match the schema of json or csv."""
     schema = _schema(decode.schema)
     whole = f.lit(f"the value does not match the schema {decode.schema}")
     if decode.format != "json":
-        return found.withColumn(REASON, whole)
+        return whole
     wrong = [_type_error(field) for field in schema.fields if "'" not in field.name]
     named = f.array_compact(f.array(*wrong)) if wrong else f.array().cast("array<string>")
-    reason = f.when(f.size(named) > 0, f.concat_ws(", ", named)).otherwise(whole)
-    return found.withColumn(REASON, reason)
+    return f.when(f.size(named) > 0, f.concat_ws(", ", named)).otherwise(whole)
 
 
 def _type_error(field: StructField) -> Column:
@@ -171,22 +212,38 @@ def with_watermark(frame: DataFrame, watermark: Watermark | None, view: str) -> 
     return frame.withWatermark(watermark.column, watermark.delay)
 
 
-def as_records(frame: DataFrame, encode: Encode) -> DataFrame:
-    """Return each row as a record whose value has all columns."""
-    key = encode.key
-    if key is not None and key not in frame.columns:
+def as_records(frame: DataFrame, encode: Encode, encode_key: EncodeKey | None) -> DataFrame:
+    """Return each row as a record whose value has all columns, except one that `encode_key` names as the key."""
+    key = None if encode_key is None else encode_key.column
+    row = _struct([name for name in frame.columns if name != key])
+    columns = [(f.to_json(row) if encode.format == "json" else row).alias("value")]
+    if encode.key is not None:
+        _check_columns(frame, "encode", [encode.key])
+        columns.append(f.col(f"`{encode.key}`").cast("string").alias("key"))
+    if encode_key is not None:
+        _check_columns(frame, "encode_key", encode_key.columns or [str(key)])
+        found = f.col(f"`{key}`") if key else _struct(encode_key.columns)
+        columns.append(found.alias("key"))
+    records = frame.select(*columns)
+    if encode.format != "json":
+        records = _encoded(records, encode, "value", "encode")
+    return records if encode_key is None else _encoded(records, encode_key, "key", "encode_key")
+
+
+def _check_columns(frame: DataFrame, table: str, names: Sequence[str]) -> None:
+    if missing := [name for name in names if name not in frame.columns]:
         raise ConfigError(
-            f"[sink] encode: there is no column {key} for the key: the columns are "
+            f"[sink] {table}: there is no column {missing[0]} for the key: the columns are "
             f"{', '.join(frame.columns)}"
         )
-    row = f.struct(*(f.col(f"`{name}`") for name in frame.columns))
-    columns = [(f.to_json(row) if encode.format == "json" else row).alias("value")]
-    if key is not None:
-        columns.append(f.col(f"`{key}`").cast("string").alias("key"))
-    found = frame.select(*columns)
-    if encode.format == "json":
-        return found
+
+
+def _struct(names: Sequence[str]) -> Column:
+    return f.struct(*(f.col(f"`{name}`") for name in names))
+
+
+def _encoded(frame: DataFrame, encode: Encode | EncodeKey, column: str, table: str) -> DataFrame:
     try:
-        return encoded(found, encode.format, encode.options)
+        return encoded(frame, encode.format, encode.options, column)
     except MinikafkaError as error:
-        raise ConfigError(f"[sink] encode: {error}") from error
+        raise ConfigError(f"[sink] {table}: {error}") from error

@@ -85,6 +85,16 @@ class Encode:
 
 
 @dataclass(frozen=True)
+class EncodeKey:
+    """How a column that is not in the value, or a struct of columns that are, becomes the key of a record."""
+
+    format: str
+    options: Mapping[str, str]
+    column: str | None = None
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Watermark:
     """The column with the event time, and the maximum delay of an event."""
 
@@ -96,7 +106,8 @@ class Watermark:
 class SourceView:
     """A view over topics. `options`: the options of the data source.
 
-    `dead_letter`: the topic to which malformed records go instead of the view.
+    `decode_key`: how keys are decoded; None leaves them as they are. `dead_letter`: the topic to which malformed
+    records go instead of the view.
     """
 
     name: str
@@ -104,6 +115,12 @@ class SourceView:
     decode: Decode = field(default_factory=Decode)
     watermark: Watermark | None = None
     dead_letter: str | None = None
+    decode_key: Decode | None = None
+
+    @property
+    def finds_malformed(self) -> bool:
+        """True if the view has the column `_malformed`."""
+        return self.decode.finds_malformed or self.decode_key is not None
 
 
 @dataclass(frozen=True)
@@ -122,11 +139,15 @@ class Step:
 
 @dataclass(frozen=True)
 class TopicSink:
-    """A sink that writes records to a topic. `encode`: write all columns as the value; None if they are a record."""
+    """A sink that writes records to a topic. `encode`: write all columns as the value; None if they are a record.
+
+    `encode_key`: how the key is encoded with a schema of a registry; None if it is not.
+    """
 
     options: Mapping[str, str]
     mode: str = "append"
     encode: Encode | None = None
+    encode_key: EncodeKey | None = None
 
 
 @dataclass(frozen=True)
@@ -290,11 +311,12 @@ def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple
 
 def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrides) -> SourceView:
     topics, pattern = table.texts("topic"), table.optional("pattern")
-    decode = _decode(table.table("decode"), topics)
+    decode = _decode(table.table("decode"), topics) or Decode()
+    decode_key = _decode(table.table("decode_key"), topics, "key")
     watermark = _watermark(table.table("watermark"))
     dead_letter = table.optional("dead_letter")
     if dead_letter:
-        decode = _for_dead_letters(table, decode)
+        decode, decode_key = _for_dead_letters(table, decode, decode_key)
     options = source_defaults(trigger) | table.options([*source_options.DEFAULTS, *NAMES])
     if topics:
         options["subscribe"] = ",".join(topics)
@@ -308,16 +330,22 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
     if len(chosen) > 1:
         raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
     _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
-    return SourceView(name, options, decode, watermark, dead_letter)
+    return SourceView(name, options, decode, watermark, dead_letter, decode_key)
 
 
-def _for_dead_letters(table: TomlTable, decode: Decode) -> Decode:
+def _for_dead_letters(
+    table: TomlTable, decode: Decode, decode_key: Decode | None
+) -> tuple[Decode, Decode | None]:
     """Return how records are decoded if malformed ones go to a topic. Raises ConfigError if none are malformed."""
-    if not decode.finds_malformed:
+    if not decode.finds_malformed and decode_key is None:
         raise table.error(
             f'dead_letter has no effect with the format "{decode.format}", in which no record is malformed:'
             " remove it, or decode json or csv with a schema"
         )
+    return _permissive(table, decode), decode_key and _permissive(table, decode_key)
+
+
+def _permissive(table: TomlTable, decode: Decode) -> Decode:
     if not decode.uses_registry:
         return decode
     if decode.options.get(registry_options.MODE, "").lower() == "failfast":
@@ -354,17 +382,17 @@ def _checked(table: TomlTable, check: Callable[[], object]) -> None:
         raise table.error(str(error)) from error
 
 
-def _decode(table: TomlTable | None, topics: Sequence[str]) -> Decode:
+def _decode(table: TomlTable | None, topics: Sequence[str], part: str = "value") -> Decode | None:
     if table is None:
-        return Decode()
-    kind = table.choice("format", FORMATS)
+        return None
+    kind = table.choice("format", FORMATS if part == "value" else registry_options.FORMATS)
     if kind in ("raw", "string"):
         table.finish()
         return Decode(kind)
     if kind in registry_options.FORMATS:
         given = table.options(registry_options.DECODE)
         found = registry_options.with_topic(given, topics[0] if len(topics) == 1 else None)
-        _checked(table, lambda: registry_options.parse_decode(kind, found))
+        _checked(table, lambda: registry_options.parse_decode(kind, found, part))
         return Decode(kind, options=found)
     schema = table.text("schema")
     options = table.table("options")
@@ -463,12 +491,20 @@ def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None
 
 def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
     mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
-    encode = table.table("encode")
+    encode, encode_key = table.table("encode"), table.table("encode_key")
     options = table.options([*sink_options.DEFAULTS, *NAMES])
     if SERVERS not in options:
         options = given.connection() | options
     _checked(table, lambda: sink_options.parse(options))
-    return TopicSink(options, mode, None if encode is None else _encode(encode, options.get(TOPIC)))
+    topic = options.get(TOPIC)
+    value = None if encode is None else _encode(encode, topic)
+    if encode_key is None:
+        return TopicSink(options, mode, value)
+    if value is None:
+        raise encode_key.error("encode is missing: without it, rows must be records with a key")
+    if value.key is not None:
+        raise encode_key.error("the key of encode and encode_key exclude each other: remove one")
+    return TopicSink(options, mode, value, _encode_key(encode_key, topic))
 
 
 def _encode(table: TomlTable, topic: str | None) -> Encode:
@@ -477,6 +513,18 @@ def _encode(table: TomlTable, topic: str | None) -> Encode:
     if kind == "json":
         table.finish()
         return Encode(kind, key)
-    given = registry_options.with_topic(table.options(registry_options.ENCODE), topic)
-    _checked(table, lambda: registry_options.parse_encode(kind, given))
-    return Encode(kind, key, given)
+    return Encode(kind, key, _encode_options(table, kind, topic, "value"))
+
+
+def _encode_key(table: TomlTable, topic: str | None) -> EncodeKey:
+    kind = table.choice("format", registry_options.FORMATS)
+    column, columns = table.optional("column"), table.texts("columns")
+    if (column is None) == (not columns):
+        raise table.error('name the key: either column = "NAME" or columns = ["NAME", …]')
+    return EncodeKey(kind, _encode_options(table, kind, topic, "key"), column, columns)
+
+
+def _encode_options(table: TomlTable, kind: str, topic: str | None, part: str) -> dict[str, str]:
+    found = registry_options.with_topic(table.options(registry_options.ENCODE), topic)
+    _checked(table, lambda: registry_options.parse_encode(kind, found, part))
+    return found

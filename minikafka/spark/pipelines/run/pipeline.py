@@ -61,21 +61,24 @@ def run(spark: SparkSession, definition: Definition, report: Report) -> Summary:
 
 def _with_schemas(definition: Definition) -> Definition:
     """Return the definition with the schemas of all sources whose records need a schema registry."""
-    return replace(
-        definition,
-        sources=tuple(
-            replace(one, decode=_with_schema(one)) if one.decode.uses_registry else one
-            for one in definition.sources
-        ),
+    sources = (
+        replace(
+            one,
+            decode=_with_schema(one, one.decode, "decode"),
+            decode_key=one.decode_key and _with_schema(one, one.decode_key, "decode_key", "key"),
+        )
+        for one in definition.sources
     )
+    return replace(definition, sources=tuple(sources))
 
 
-def _with_schema(source: SourceView) -> Decode:
-    decode = source.decode
+def _with_schema(source: SourceView, decode: Decode, table: str, part: str = "value") -> Decode:
+    if not decode.uses_registry:
+        return decode
     try:
-        return replace(decode, reading=reading(parse_decode(decode.format, decode.options)))
+        return replace(decode, reading=reading(parse_decode(decode.format, decode.options, part)))
     except MinikafkaError as error:
-        raise ConfigError(f"[source.{source.name}] decode: {error}") from error
+        raise ConfigError(f"[source.{source.name}] {table}: {error}") from error
 
 
 def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> Summary:
@@ -134,7 +137,9 @@ def _letters(reader: DataFrameReader | DataStreamReader, source: SourceView) -> 
     """Return the dead letters of a source, which are read apart from its view."""
     options = {**source.options, "includeHeaders": "true"}
     options.pop(GROUP, None)  # the stream of the view commits what was read
-    found = malformed(reader.format(FORMAT).options(**options).load(), source.decode)
+    found = malformed(
+        reader.format(FORMAT).options(**options).load(), source.decode, source.decode_key
+    )
     return dead_letters.letters(found, f.col(REASON))
 
 
@@ -172,7 +177,7 @@ def _views(
     """Define a view for each source and each step, and return the rows for the sink."""
     frame = None
     for source in definition.sources:
-        frame = observe(decoded(read(source), source.decode), source.name)
+        frame = observe(decoded(read(source), source.decode, source.decode_key), source.name)
         if source.dead_letter:
             frame = frame.where(f.col(MALFORMED).isNull())
         frame = with_watermark(frame, source.watermark, source.name)
@@ -218,7 +223,7 @@ def _summary(
         "rows_written": counts.get(_OUTPUT, {}).get(RECORDS, 0),
         **(more or {}),
     }
-    if not any(source.decode.finds_malformed for source in definition.sources):
+    if not any(source.finds_malformed for source in definition.sources):
         del found["malformed"]
     tables = _of_sources(definition, sources) + _of_steps(definition, counts) + _malformed(sources)
     return Summary(definition.name, found, tables, "rows_unaccounted" not in found)

@@ -34,7 +34,7 @@ _OTHER_MODES: Final = ', or set mode = "append" or "overwrite" in the file'
 def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
     """Return the rows with the columns that the sink writes."""
     if isinstance(sink, TopicSink) and sink.encode is not None:
-        return as_records(frame, sink.encode)
+        return as_records(frame, sink.encode, sink.encode_key)
     if isinstance(sink, ParquetSink):
         known = {name.lower() for name in frame.columns}
         if missing := [name for name in sink.partition_by if name.lower() not in known]:

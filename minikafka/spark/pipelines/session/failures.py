@@ -50,7 +50,7 @@ def _known(pattern: str, fix: str, text: str = "") -> _Known:
 
 
 _FIXES: Final = (
-    _known(r"Connection refused", "check --bootstrap, and that a broker runs"),
+    _known(r"(?<!no answer \()Connection refused", "check --bootstrap, and that a broker runs"),
     _known(
         r"stopped SparkContext|All masters are unresponsive",
         "check --master, and that Spark runs there",

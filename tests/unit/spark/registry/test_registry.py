@@ -253,6 +253,21 @@ def test_row_that_does_not_fit_ends_the_task(registry):
         encoded(registry, "confluent_avro", [{"id": None, "item": "x"}], column)
 
 
+def test_plain_values_survive_encoding_and_decoding(registry):
+    registry.add("orders-value", '"long"')
+    records = encoded(registry, "confluent_avro", [5, None], pa.int64())
+    assert decode(decoder(registry, "confluent_avro"), *records) == [(5, None), (None, None)]
+    given = {
+        "schema.registry.url": registry.url,
+        "topic": "numbers",
+        "schema": '{"type": "integer"}',
+    }
+    work = writing(parse_encode("confluent_json", given))
+    fitting.check(work, pa.int64())
+    with pytest.raises(ConfigError, match="the value is bigint, the column string"):
+        fitting.check(work, pa.string())
+
+
 def test_avro_references_are_requested(registry):
     registry.add(
         "place", {"type": "record", "name": "com.Place", "fields": [{"name": "x", "type": "int"}]}
@@ -545,7 +560,7 @@ def test_registry_that_fails_for_a_moment_is_asked_again(registry, monkeypatch):
 
 def test_registry_that_cannot_compile_protobuf_is_named(registry):
     registry.add("orders-value", protobuf_with(5), "PROTOBUF")
-    registry.failing_paths = {"/schemas/ids/1?format=serialized"}
+    registry.failing = {"/schemas/ids/1?format=serialized": 500}
     with pytest.raises(
         RegistryError, match=r"cannot compile the Protobuf schema with the id 1: HTTP 500"
     ):

@@ -10,6 +10,7 @@ from minikafka.spark.pipelines.run.definition import (
     Decode,
     Definition,
     Encode,
+    EncodeKey,
     Overrides,
     ParquetSink,
     SourceView,
@@ -169,6 +170,37 @@ def test_registry_options_are_read_and_the_topic_names_the_subject():
     assert found.sink.encode == Encode("confluent_avro", "user", options)
 
 
+KEYS = """
+    [sink]
+    kind = "topic"
+    topic = "out"
+    encode = { format = "json" }
+    encode_key = { format = "confluent_avro", "schema.registry.url" = "http://h" %s }
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "column", "columns"),
+    [(', column = "user"', "user", ()), (', columns = ["user"]', None, ("user",))],
+)
+def test_key_has_a_schema_of_its_own(key: str, column: str, columns: tuple[str, ...]) -> None:
+    source = SOURCE + (REGISTRY % "version = 2").replace("decode", "decode_key")
+    found = parsed(PIPELINE + source + KEYS % key)
+    assert found.sources[0].decode_key is not None
+    assert found.sources[0].decode_key.options["version"] == "2"
+    assert isinstance(found.sink, TopicSink)
+    options = {"schema.registry.url": "http://h", "topic": "out"}
+    assert found.sink.encode_key == EncodeKey("confluent_avro", options, column, columns)
+
+
+def test_dead_letters_of_keys_need_no_schema_of_values():
+    source = SOURCE + (REGISTRY % "version = 2").replace("decode", "decode_key")
+    [found] = parsed(f"{PIPELINE}{source}dead_letter = 'rejected'\n{SINK}").sources
+    assert found.decode_key is not None
+    assert found.decode_key.options["mode"] == "permissive"
+    assert found.finds_malformed
+
+
 def test_dead_letters_make_the_mode_of_a_registry_permissive():
     text = PIPELINE + SOURCE + REGISTRY % 'version = "1"' + 'dead_letter = "rejected"'
     assert parsed(text + SINK).sources[0].decode.options["mode"] == "permissive"
@@ -229,6 +261,19 @@ MISTAKES = {
     + 'decode = { format = "confluent_avro", schema.registry.uri = "http://h" }'
     + SINK: (
         "f.toml, [source.clicks] decode: unknown key schema.registry.uri: did you mean schema.registry.url?"
+    ),
+    PIPELINE + SOURCE + 'decode_key = { format = "json" }' + SINK: (
+        'f.toml, [source.clicks] decode_key: format must be "confluent_avro" or "confluent_protobuf" or'
+        ' "confluent_json", not "json"'
+    ),
+    PIPELINE + SOURCE + KEYS.replace("encode =", "# ") % ', column = "a"': (
+        "f.toml, [sink] encode_key: encode is missing: without it, rows must be records with a key"
+    ),
+    PIPELINE + SOURCE + KEYS.replace('"json"', '"json", key = "a"') % ', column = "a"': (
+        "f.toml, [sink] encode_key: the key of encode and encode_key exclude each other: remove one"
+    ),
+    PIPELINE + SOURCE + KEYS % "": (
+        'f.toml, [sink] encode_key: name the key: either column = "NAME" or columns = ["NAME", …]'
     ),
     PIPELINE + SOURCE + 'decode = { format = "json" }' + SINK: (
         "f.toml, [source.clicks] decode: schema is missing"

@@ -25,6 +25,10 @@ UNREACHABLE = (
     "minikafka.spark.wire.leaders.Unreachable: no broker answers "
     "(127.0.0.1:1: [Errno 111] Connection refused) SQLSTATE: 38000"
 )
+NO_REGISTRY = (
+    "[STREAM_FAILED] Query terminated with exception: minikafka.spark.registry.client.RegistryError: "
+    "schema.registry.url http://h: no answer (Connection refused); check the address, and that the registry runs"
+)
 NO_VIEW = (
     "[TABLE_OR_VIEW_NOT_FOUND] The table or view `x` cannot be found. Verify the spelling.\n"
     "Search path: [`system`.`builtin`]. SQLSTATE: 42P01; line 1 pos 5;\n'Project\n+- 'Relation [x]"
@@ -76,6 +80,9 @@ PYTHON = (
     "ZeroDivisionError: division by zero\n SQLSTATE: 38000"
 )
 LINES = {
+    NO_REGISTRY: (
+        "schema.registry.url http://h: no answer (Connection refused); check the address, and that the registry runs"
+    ),
     UNREACHABLE: (
         "no broker answers (127.0.0.1:1: [Errno 111] Connection refused): "
         "check --bootstrap, and that a broker runs"
