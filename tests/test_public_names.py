@@ -103,6 +103,7 @@ def test_public_names_are_these():
         "minikafka.spark.daemon",
         "minikafka.spark.lakehouse.programs.append_to_table",
         "minikafka.spark.progress.OffsetsBehindListener",
+        "minikafka.spark.progress.ReadCosts",
         "minikafka.spark.register",
         "minikafka.spark.registry.decoded",
         "minikafka.spark.registry.encoded",
