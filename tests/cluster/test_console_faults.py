@@ -8,7 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from support.commands.console_server import console_of, get, post
 from minikafka.client import Client, NewTopic, Record
 from minikafka.tools.cluster import LocalCluster
 from minikafka.tools.cluster.processes import is_paused
+from minikafka.tools.console.views.action_table import ACTIONS
 
 pytestmark = pytest.mark.cluster
 KEYS = {
@@ -32,6 +34,7 @@ KEYS = {
 LATER_MS = 100
 STEP = "creation.partitions-new"
 PAUSES = '[[fault]]\ndo = "pause"\nbroker = 2\nfor = 0\n'
+PAUSES_LONG = PAUSES.replace("for = 0", "for = 600")
 MISSES = '[[fault]]\ndo = "fail-sync"\nbroker = 2\nfor = 0\n'
 
 
@@ -65,6 +68,15 @@ Act = Callable[..., Coroutine[Any, Any, str]]
 async def page(cluster: LocalCluster) -> AsyncIterator[aiohttp.ClientSession]:
     async with console_of(cluster) as page:
         yield page
+
+
+@pytest.fixture
+def is_broker_2_paused(cluster: LocalCluster) -> Callable[[], Awaitable[bool]]:
+    async def is_paused_now() -> bool:
+        process = cluster.process(2)
+        return process is not None and is_paused(process)
+
+    return is_paused_now
 
 
 BUTTON, COPY = "by its button", "by the copied command line"
@@ -303,6 +315,29 @@ async def test_script_with_a_mistake_says_so_before_anything_is_harmed(
         plan = await post(page, "/api/actions/plan", body)
         assert plan["why_not"].startswith(mistake)
         assert plan["plan"] == []
+
+
+async def test_script_ends_its_faults_when_the_console_ends(
+    cluster: LocalCluster, is_broker_2_paused: Callable[[], Awaitable[bool]]
+) -> None:
+    asked = {"action": "run-faults", "arguments": {"script": PAUSES_LONG}, "confirmed": True}
+    async with console_of(cluster) as page:
+        running = asyncio.create_task(page.post("/api/actions/run", json=asked))
+        await eventually(is_broker_2_paused)
+    with pytest.raises(aiohttp.ClientError):
+        await running
+    assert not await is_broker_2_paused()
+
+
+async def test_script_that_takes_too_long_is_ended(
+    page: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = replace(ACTIONS["run-faults"], limit_s=0)
+    monkeypatch.setitem(ACTIONS, "run-faults", late)
+    asked = {"action": "run-faults", "arguments": {"script": PAUSES_LONG}, "confirmed": True}
+    done = await post(page, "/api/actions/run", asked)
+    assert done["exit_code"] is None
+    assert done["output"] == "the command has not ended within 0 s, and was ended"
 
 
 def in_a_shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:

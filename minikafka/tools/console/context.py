@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from minikafka.base.model import TopicPartition
 from minikafka.base.ports import Clock
@@ -23,6 +23,8 @@ API_MS: Final = 4_000
 ACTIONS_KEPT: Final = 200
 ACTIONS_AT_ONCE: Final = 4
 _INT_MAX: Final = 2**63 - 1
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class Console:
         self.watch = ClusterWatch(observed, clock)
         self.actions: deque[dict[str, Any]] = deque(maxlen=ACTIONS_KEPT)
         """The last actions, the oldest first."""
-        self.running = asyncio.Semaphore(ACTIONS_AT_ONCE)
-        """Limits the number of commands that run at the same time."""
+        self._running = asyncio.Semaphore(ACTIONS_AT_ONCE)
+        self._requests: set[asyncio.Task[Any]] = set()
         self._client: Client | None = None
 
     @property
@@ -85,8 +87,27 @@ class Console:
         """Return the command line of a command that connects to brokers, for people."""
         return shlex.join(["minikafka", *self.observed.options.command(*words)])
 
+    async def run(self, command: Coroutine[Any, Any, T]) -> T:
+        """Run the command of an action, as one of at most `ACTIONS_AT_ONCE`, and return its result.
+
+        `close` cancels the request that waits for it: aiohttp does not.
+        """
+        request = asyncio.current_task()
+        assert request is not None
+        self._requests.add(request)
+        try:
+            async with self._running:
+                return await command
+        finally:
+            command.close()  # one that was cancelled before its first step
+            self._requests.discard(request)
+
     async def close(self) -> None:
-        """End the observation, and close all connections."""
+        """Interrupt all commands, wait until they have ended, end the observation, and close all connections."""
+        for request in self._requests:
+            request.cancel()
+        if self._requests:
+            await asyncio.wait(self._requests)
         await self.watch.close()
         if self._client is not None:
             await self._client.close()

@@ -141,9 +141,8 @@ async def run_action(console: Console, asked: Asked) -> dict[str, Any]:
     user = console.observed.user or "the holder of the URL"
     logged = printable(shown[:LOGGED])
     logger.info("%s runs: %s", user, logged)
-    async with console.running:
-        words = _words(console, action, values)
-        found = await _run(words, action.input(values), action.limit_s)
+    words = _words(console, action, values)
+    found = await console.run(_run(words, action.input(values), action.limit_s))
     code = "none, its time was over" if found.exit_code is None else found.exit_code
     logger.info("%s ran: %s: exit code %s", user, logged, code)
     console.actions.append(
