@@ -251,8 +251,8 @@ def usable(
     return kept, faults
 
 
-def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for an unknown key, with the most similar known key if there is one."""
+def unknown_key(name: str, known: Iterable[str], subject: str = "unknown key") -> ConfigError:
+    """Return the error for an unknown key, with the most similar known key if there is one. `subject` begins it."""
     names = list(known)
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=_NEAR)
     if nearest:
@@ -261,7 +261,7 @@ def unknown_key(name: str, known: Iterable[str]) -> ConfigError:
         advice = f"known keys are {', '.join(names)}"
     else:
         advice = "docs/configuration.md lists all keys"
-    return ConfigError(f"unknown key {name}; {advice}")
+    return ConfigError(f"{subject} {name}; {advice}")
 
 
 def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from minikafka.base.config.broker import HOUR_MS, RETENTION, BrokerConfig
-from minikafka.base.config.keys import LONG_MAX, ConfigType, Key, first_set, key, parse_all, table
+from minikafka.base.config.keys import (
+    LONG_MAX,
+    ConfigType,
+    Key,
+    first_set,
+    key,
+    parse_all,
+    table,
+    unknown_key,
+)
 from minikafka.base.errors import ConfigError
 
 
@@ -98,6 +107,9 @@ class TopicConfig:
     @classmethod
     def from_broker(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
         """Create a topic's config from its overrides and the broker's values. Raises ConfigError."""
+        name = next((name for name in overrides if name not in _TOPIC_KEYS), None)
+        if name is not None:
+            raise unknown_key(name, _TOPIC_KEYS, "Unknown topic config name:")  # Kafka's words
         own = parse_all(_TOPIC_KEYS, overrides)
         inherited = {row.attribute: _broker_value(row, broker) for row in _TOPIC_KEYS.values()}
         config = cls(**{**inherited, **own}, given=frozenset(overrides))

@@ -52,6 +52,11 @@ def test_invalid_topic_settings_are_refused(overrides):
         inherited(overrides)
 
 
+def test_unknown_topic_key_is_named_in_the_words_of_kafka():
+    with pytest.raises(ConfigError, match=r"^Unknown topic config name: bad_option; docs/"):
+        inherited({"bad_option": "1"})
+
+
 @pytest.mark.parametrize(
     ("version", "is_accepted"),
     [
