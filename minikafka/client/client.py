@@ -131,7 +131,6 @@ class Client:
         self._clock = clock or SystemClock()
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
-        self._api_timeout_ms = api_timeout_ms
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self._network = Network(connector, self._clock, client_id)
         # Fetches have their own connections: a fetch that waits for records delays later requests on its connection.
