@@ -5,9 +5,11 @@
 CODE is a wheel or a directory with the package, such as a checkout. Three brokers begin with the code of --from. Each
 is stopped by SIGTERM and started with the code of --to, then each with that of --from again. With --minutes, brokers of
 both follow for this time: one after the other is stopped or killed and starts with either code, leaders are elected,
-partitions are reassigned, and topics are created and deleted. Meanwhile an idempotent producer writes, a group reads,
-and two transactional jobs of another group copy. The exit code is 0 only if every acknowledged record is there once and
-in order, has exactly one copy, and was read by the group.
+partitions are reassigned, and topics are created and deleted. With --move-leaders, a broker with the code of --from
+leads no partition when it gets SIGTERM. Meanwhile an idempotent producer writes, a group reads, and two transactional
+jobs of another group copy. The exit code is 0 only if every acknowledged record is there once and in order, has exactly
+one copy, and was read by the group. The figures have the longest pause of the producer at each restart, and which code
+the controller ran.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ from minikafka.zookeeper.processes.child import EmbeddedZooKeeper
 REPOSITORY = Path(__file__).resolve().parents[1]
 FROZEN = REPOSITORY / "tests/support/upgrade/minikafka-0.1.0-py3-none-any.whl"
 """Release 0.1.0, the first version whose brokers a cluster can be upgraded from."""
+MOVE_LEADERS = REPOSITORY / "examples/upgrade/move_leaders.py"
 HOST = "127.0.0.1"
 BROKERS = (1, 2, 3)
 INPUT, OUTPUT = "input", "output"
@@ -269,6 +272,7 @@ class Run:
         self._display = display
         self._directory = directory
         self._minutes = options.minutes
+        self._moves_leaders = options.move_leaders
         self._seed = options.seed
         self._old = Code("from", options.source, directory)
         self._new = Code("to", options.target, directory)
@@ -276,7 +280,8 @@ class Run:
         self._zookeeper = EmbeddedZooKeeper(directory / "zookeeper", port, clock=SystemClock())
         self._brokers = Brokers(directory, self._zookeeper.connect, options.coordination)
         self._feed: Feed
-        self.facts: dict[str, object] = {"pauses": []}
+        self._pauses: list[dict[str, object]] = []
+        self.facts: dict[str, object] = {"pauses": self._pauses}
 
     async def run(self) -> bool:
         """Start the cluster, let both versions take turns, and check the records. Return True if nothing is missing."""
@@ -315,19 +320,35 @@ class Run:
 
     async def _restart(self, broker: int, code: Code, number: signal.Signals) -> None:
         """Replace a broker, wait until all replicas are in sync, and note the longest pause of the producer."""
-        former = self._brokers.codes[broker].name
+        former = self._brokers.codes[broker]
+        controller = await self._controller()
         self._feed.longest_pause()
+        if self._moves_leaders and former is self._old and number is signal.SIGTERM:
+            await self._move_leaders(broker)
         await in_thread(self._brokers.end, broker, number)
         self._brokers.start(broker, code)
-        name = f"broker {broker}, {former} → {code.name}, {number.name}"
+        name = f"broker {broker}, {former.name} → {code.name}, {number.name}"
         await self._until(name, partial(self._is_whole, broker))
         # The producer may look for the new leaders later than the brokers need, and a pause ends with an answer.
         await self._until("answers to the producer", partial(self._has_answers, time.monotonic()))
         pause = round(self._feed.longest_pause(), 2)
-        pauses = self.facts["pauses"]
-        assert isinstance(pauses, list)
-        pauses.append([name, pause])
-        self._display.say(f"  longest pause of the producer: {pause} s")
+        self._pauses.append({"restart": name, "controller": controller, "seconds": pause})
+        self._display.say(f"  longest pause of the producer: {pause} s, {controller}")
+
+    async def _controller(self) -> str:
+        """Return the controller and its code, for a person."""
+        async with Client(self._brokers.bootstrap) as client:
+            broker = (await client.describe_cluster()).controller_id
+        code = self._brokers.codes.get(broker)
+        return f"controller {broker}, {code.name}" if code else "no controller"
+
+    async def _move_leaders(self, broker: int) -> None:
+        """Let other brokers lead the broker's partitions, and wait until the producer has found them."""
+        program = [sys.executable, str(MOVE_LEADERS), self._brokers.bootstrap, str(broker)]
+        process = await asyncio.create_subprocess_exec(*program)
+        if await process.wait() != 0:
+            raise RuntimeError(f"{MOVE_LEADERS.name} has failed")
+        await self._until("answers to the producer", partial(self._has_answers, time.monotonic()))
 
     async def _mix(self) -> None:
         """Let brokers of both versions run through faults and changes until the time is over."""
@@ -486,6 +507,11 @@ def main(arguments: Sequence[str] = sys.argv[1:]) -> bool:
     parser.add_argument("--coordination", choices=MODES, default=MODES[0], help="coordination mode")
     parser.add_argument("--minutes", type=float, default=0, help="time for brokers of both (0)")
     parser.add_argument("--seed", type=int, default=1, help="of the choices in this time (1)")
+    parser.add_argument(
+        "--move-leaders",
+        action="store_true",
+        help="move leaders off a broker of --from before SIGTERM",
+    )
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep all files, in a new DIR")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     options = parser.parse_args(arguments)

@@ -27,13 +27,13 @@ from minikafka.base.model import (
     TopicPartition,
 )
 from minikafka.base.ports import Check, Clock, Stat, WatchKind, Znode
+from minikafka.base.protocol_versions import VERSIONS, Versions
 from minikafka.broker.ledger.record import DECISION, REQUEST, STEP
 from minikafka.broker.modes.controller.terms import ZooKeeperController
 from minikafka.broker.rpc.liveness import Presence, Probe
 from minikafka.broker.step_gate import StepGate
 from minikafka.runtime.clock import SystemClock
 from minikafka.runtime.tasks import TaskRegistry
-from minikafka.simulation.clocks import ManualClock
 from minikafka.simulation.zookeeper import Znodes, ZooKeeperInMemory
 from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
@@ -82,11 +82,15 @@ def encode_preferred_election(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 class RecordingChannels:
-    """Channels that record the controller's requests. `answer` returns a broker's response, or None for no response."""
+    """Channels that record the controller's requests. `answer` returns a broker's response, or None for no response.
+
+    `unanswered`: the number of requests that the controller takes for unanswered, by broker id.
+    """
 
     def __init__(self) -> None:
         self.open: dict[BrokerId, Broker] = {}
         self.sent: list[tuple[BrokerId, ControllerRequest]] = []
+        self.unanswered: dict[BrokerId, int] = {}
         self.answer: Callable[[BrokerId, ControllerRequest], ControllerResponse | None] = (
             lambda *_: None
         )
@@ -110,7 +114,7 @@ class RecordingChannels:
         return 0
 
     def backlog(self) -> dict[BrokerId, int]:
-        return {}
+        return self.unanswered
 
     def to(self, broker_id: BrokerId, kind: type) -> list[Any]:
         return [
@@ -245,7 +249,7 @@ class ControllerBench(Candidate):
     controller's reads, writes, requests, steps and state transitions, in order.
     """
 
-    def __init__(self, clock: ManualClock | None = None, **config: object) -> None:
+    def __init__(self, clock: Clock | None = None, **config: object) -> None:
         ensemble = new_ensemble()
         super().__init__(ensemble, 1, TracedZooKeeper(ensemble), clock=clock, **config)
         self.trace = self.zookeeper.trace
@@ -269,10 +273,9 @@ class ControllerBench(Candidate):
             return None
         return ControllerResponse(0, tuple((p.tp, 0) for p in request.partitions))
 
-    def register_broker(self, broker_id: int) -> None:
-        info = Broker(
-            broker_id, endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
-        )
+    def register_broker(self, broker_id: int, versions: Versions = VERSIONS) -> None:
+        named = endpoints("127.0.0.1", 9092 + broker_id, "127.0.0.1", 19092 + broker_id)
+        info = Broker(broker_id, named, versions=versions)
         path = layout.broker_path(broker_id)
         owner = self.ensemble.open_session(100 + broker_id)
         self.ensemble.put(path, layout.encode_broker(info), owner=owner)

@@ -33,7 +33,9 @@ from minikafka.base.ports import (
     SessionState,
     Stat,
 )
+from minikafka.base.protocol_versions import UNVERSIONED
 from minikafka.broker.admin.refusals import refusal
+from minikafka.broker.controlled_shutdown import HANDOVER_MS
 from minikafka.broker.modes.controller.terms.election import (
     NOBODY,
     ControllerElection,
@@ -69,6 +71,9 @@ _AFTER_FAILURE_MS: Final = 500
 _FIRST_REBALANCE_MS: Final = 5_000
 _PLAN_TIMEOUT_MS: Final = 5_000
 _PLAN_POLL_MS: Final = 10
+ANSWERS_MS: Final = 1_000
+"""Maximum time (ms) for which a broker that does not answer the controller delays the shutdown of another."""
+_ANSWERS_POLL_MS: Final = 5
 _SESSION_OVER: Final = (SessionState.LEASE_EXPIRED, SessionState.EXPIRED, SessionState.CLOSED)
 _NEVER_WON: Final = Won(-1, -1)
 
@@ -158,7 +163,23 @@ class ZooKeeperController:
         response: ShutdownResponse = await term.ask(request)
         if response.error is not ErrorCode.NONE:
             raise KafkaError(response.error)
+        if not response.remaining:
+            with suppress(KafkaError):  # the leaderships have moved, also if the term ends
+                await term.controllership.wait_for(self._hand_over(term, broker_id))
         return list(response.remaining)
+
+    async def _hand_over(self, term: Term, broker_id: BrokerId) -> None:
+        """Wait until no broker has an unanswered request, at most `ANSWERS_MS`, so that all know the new leaders.
+
+        Otherwise clients of the broker, which is about to close its connections, could get its former leaderships from
+        other brokers. A broker of release 0.1.0 closes them at once: its clients get HANDOVER_MS to ask it.
+        """
+        deadline = self._clock.now() + ANSWERS_MS
+        while any(self._channels.backlog().values()) and self._clock.now() < deadline:
+            await self._clock.sleep(_ANSWERS_POLL_MS)
+        leaving = term.machine.context.brokers.get(broker_id)
+        if leaving is not None and leaving.versions == (UNVERSIONED,):
+            await self._clock.sleep(HANDOVER_MS)
 
     async def alter_reassignments(
         self, targets: Mapping[TopicPartition, tuple[BrokerId, ...] | None]

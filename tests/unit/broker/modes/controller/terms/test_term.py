@@ -19,8 +19,13 @@ from minikafka.base.model import (
     TopicPartition,
     UpdateMetadataRequest,
 )
+from minikafka.base.protocol_versions import UNVERSIONED, VERSIONS, Versions
+from minikafka.broker.controlled_shutdown import HANDOVER_MS
+from minikafka.broker.modes.controller.terms.controller import ANSWERS_MS
 from minikafka.deciders.controller.commands import Command, WatchStates
 from minikafka.deciders.controller.events import RebalanceDue
+from minikafka.simulation import run_seeded
+from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.zookeeper_client import InMemoryClient
 from minikafka.zookeeper.nodes import layout
 
@@ -196,6 +201,56 @@ async def test_controlled_shutdown_request_with_an_earlier_broker_epoch_is_refus
     with pytest.raises(KafkaError) as error:
         await bench.service.controlled_shutdown(2, bench.epoch_of(2) - 1)
     assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def milliseconds_of_a_shutdown(versions: Versions, answers_after: int) -> int:
+    """Return the time until the controller answers broker 4, while broker 3 answers requests after this time."""
+
+    async def scenario() -> int:
+        clock = LoopClock()
+        bench = ControllerBench(clock)
+        bench.register_broker(4, versions)
+        await bench.elected()
+        create_topic(bench.ensemble, "t", [4, 3])
+        await bench.led(4)
+        begin = clock.now()
+        bench.channels.unanswered = {3: 2}
+        clock.call_later(answers_after, bench.channels.unanswered.clear)
+        assert await bench.service.controlled_shutdown(4, bench.epoch_of(4)) == []
+        end = clock.now()
+        await bench.close()
+        return end - begin
+
+    return run_seeded(1, scenario())
+
+
+@pytest.mark.row("R23")
+def test_controlled_shutdown_is_answered_when_the_other_brokers_know_the_new_leaders() -> None:
+    assert 300 <= milliseconds_of_a_shutdown(VERSIONS, answers_after=300) <= 310
+
+
+@pytest.mark.row("R23")
+def test_controlled_shutdown_waits_one_second_at_most_for_a_broker_that_hangs() -> None:
+    assert ANSWERS_MS <= milliseconds_of_a_shutdown(VERSIONS, answers_after=60_000) <= 1_010
+
+
+@pytest.mark.row("R23")
+def test_broker_of_release_0_1_0_may_answer_its_clients_before_its_shutdown_is_answered() -> None:
+    found = milliseconds_of_a_shutdown((UNVERSIONED,), answers_after=300)
+    assert 300 + HANDOVER_MS <= found <= 310 + HANDOVER_MS
+
+
+@pytest.mark.row("R23")
+async def test_controlled_shutdown_is_answered_when_the_term_ends_after_the_leaders_moved(
+    bench: ControllerBench,
+) -> None:
+    create_topic(bench.ensemble, "t", [2, 3])
+    await bench.led(2)
+    bench.channels.unanswered = {3: 1}
+    waiting = asyncio.create_task(bench.service.controlled_shutdown(2, bench.epoch_of(2)))
+    await bench.led(3)
+    await bench.zookeeper.expire()
+    assert await waiting == []
 
 
 @pytest.mark.row("R13")
