@@ -7,8 +7,8 @@ each kind with their leader epochs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession, Window
@@ -27,8 +27,11 @@ from minikafka.checks.replicas.log_directories import (
 )
 from minikafka.checks.replicas.logs import PARTITION, Limits
 from minikafka.spark.frames import kept
+from minikafka.spark.parquet.table_directory import TableDirectory
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
+from minikafka.spark.pipelines.streams.tables import TableSettings, save_table
+from minikafka.spark.storage.locations import check_options
 
 _FIRST: Final = 5
 """Maximum number of anomalies of each kind that the summary shows."""
@@ -39,7 +42,8 @@ _SHOWN: Final = (*COLUMNS, "epochs")
 class CheckSettings:
     """The settings of the check. `topics`: only these topics are checked; all topics if empty.
 
-    History rows of other topics are ignored.
+    History rows of other topics are ignored. `output`: a directory or URI for the anomalies, with the options of its
+    store, which may be secrets.
     """
 
     replicas: tuple[str, ...]
@@ -47,7 +51,14 @@ class CheckSettings:
     reads: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
     output: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     servers: str | None = None
+
+    def check(self) -> None:
+        """Raise `ConfigError` if `output` is invalid. Called before anything is read."""
+        check_options([self.output], self.storage)
+        if self.output:
+            TableDirectory(self.output, self.storage)
 
 
 def run(spark: SparkSession, settings: CheckSettings, report: Report) -> Summary:
@@ -187,7 +198,8 @@ class _Check:
 
     def _counts(self, anomalies: DataFrame) -> dict[str, int]:
         if self.settings.output:
-            anomalies.write.mode("overwrite").parquet(self.settings.output)
+            place = TableSettings(self.settings.output, storage=self.settings.storage)
+            save_table(anomalies, place, "overwrite")
         rows = anomalies.groupBy("kind").agg(f.sum("count").alias("total")).collect()
         return {row.kind: row.total for row in rows}
 

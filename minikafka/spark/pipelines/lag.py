@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +30,8 @@ from minikafka.spark.pipelines.plot import Chart, Series
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
 from minikafka.spark.pipelines.times import printed
+from minikafka.spark.storage.locations import check_options
+from minikafka.spark.storage.single_files import check_file, write_file
 
 SUFFIXES: Final = (".parquet", ".jsonl")
 _SCHEMA: Final = pa.schema(
@@ -55,6 +56,7 @@ class LagSettings:
     """The groups to sample, the interval and the duration. A `duration_s` of 0 takes one sample.
 
     If `groups` is empty, a sample covers all groups that exist at its time. `output`: the file for the samples.
+    `storage`: the options of the stores of `output` and `plot`, which may be secrets.
     `connector`: how to connect to the brokers; None: in the clear, without a login.
     """
 
@@ -65,6 +67,7 @@ class LagSettings:
     output: str | None = None
     plot: str | None = None
     connector: Connector | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def check(self) -> None:
         """Raise `ConfigError` if `output` or `plot` is invalid. Called before the first sample is taken."""
@@ -72,10 +75,11 @@ class LagSettings:
             raise ConfigError(
                 f"the file of samples must end in {' or '.join(SUFFIXES)}, not {self.output!r}"
             )
+        check_options((self.output, self.plot), self.storage)
         if self.output:
-            plot.check_folder(self.output)
+            check_file(self.output, self.storage)
         if self.plot:
-            plot.check_path(self.plot)
+            plot.check_path(self.plot, self.storage)
 
 
 def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
@@ -86,7 +90,7 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
         samples = asyncio.run(_samples(settings, report, name))
     table = pa.Table.from_pylist(samples, schema=_SCHEMA)
     if settings.output:
-        _write(table, settings.output)
+        write_file(settings.output, _encoded(table, settings.output), settings.storage)
     rows = [tuple(sample.values()) for sample in samples]
     frame = spark.createDataFrame(rows, _COLUMNS)
     with report.stage("summarise"):
@@ -99,7 +103,7 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
     if settings.output:
         facts["output"] = settings.output
     if settings.plot:
-        plot.write(_picture(name, samples), settings.plot)
+        plot.write(_picture(name, samples), settings.plot, settings.storage)
         facts["plot"] = settings.plot
     measures = ("samples", "mean_lag", "max_lag", "last_lag", "trend_per_minute")
     return Summary(
@@ -175,14 +179,16 @@ async def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPa
     return await client.log_offsets(wanted) if wanted else {}
 
 
-def _write(table: pa.Table, output: str) -> None:
+def _encoded(table: pa.Table, output: str) -> bytes:
+    """Return the samples in the format that the suffix of the file names."""
     if output.endswith(".parquet"):
-        pq.write_table(table, output)
-        return
+        file = pa.BufferOutputStream()
+        pq.write_table(table, file)
+        return bytes(file.getvalue())
     micros = table.column("time").cast(pa.int64()).to_pylist()
     rows = zip(table.to_pylist(), micros, strict=True)
     lines = (json.dumps(row | {"time": printed(time)}) for row, time in rows)
-    Path(output).write_text("".join(f"{line}\n" for line in lines))
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _summarised(frame: DataFrame) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

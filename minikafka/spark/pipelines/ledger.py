@@ -7,8 +7,8 @@ the cause of a state. Each time is from the clock of the broker that wrote the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,10 +17,13 @@ from pyspark.sql import functions as f
 
 from minikafka.broker.ledger.writer import number_of
 from minikafka.spark.frames import kept
+from minikafka.spark.parquet.table_directory import TableDirectory
 from minikafka.spark.pipelines.plot import Chart, Series, check_path, write
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
+from minikafka.spark.pipelines.streams.tables import TableSettings, save_table
 from minikafka.spark.pipelines.times import date_of, facts_of, timestamp_of
+from minikafka.spark.storage.locations import check_options, options_of
 
 _LINES: Final = (
     "time long, broker int, kind string, cause string, event string, fact string, `to` int,"
@@ -48,13 +51,22 @@ _ROWS: Final = 20
 class LedgerSettings:
     """The ledgers to read: ledger directories, or directories that contain `…-ledger` directories.
 
-    `output`: a directory for all rows of the tables. `plot`: a file for a picture of elections and ISR
-    changes over time.
+    `output`: a directory or URI for all rows of the tables. `plot`: a file for a picture of elections and ISR
+    changes over time. `storage`: the options of their stores, which may be secrets.
     """
 
     ledgers: tuple[str, ...]
     output: str | None = None
     plot: str | None = None
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def check(self) -> None:
+        """Raise `ConfigError` if `output` or `plot` is invalid. Called before the ledgers are read."""
+        check_options((self.output, self.plot), self.storage)
+        if self.output:
+            TableDirectory(self.output, options_of(self.output, self.storage))
+        if self.plot:
+            check_path(self.plot, self.storage)
 
 
 class _Analysis(NamedTuple):
@@ -71,8 +83,7 @@ def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summar
 
     If the settings name a plot file, also write the plot.
     """
-    if settings.plot:
-        check_path(settings.plot)
+    settings.check()
     files = _files(settings.ledgers)
     with report.stage("read ledgers"):
         reader = spark.read.schema(_LINES).option("columnNameOfCorruptRecord", "damaged")
@@ -86,7 +97,7 @@ def run(spark: SparkSession, settings: LedgerSettings, report: Report) -> Summar
     with report.stage("analyse"):
         tables = tuple(_table(name, table, settings) for name, table in analysis._asdict().items())
         if settings.plot:
-            write(_picture(states), settings.plot)
+            write(_picture(states), settings.plot, settings.storage)
     totals: dict[str, Fact] = {"files": len(files), **facts, "elections_in_all": elections.count()}
     if settings.plot:
         totals["plot"] = settings.plot
@@ -350,5 +361,7 @@ def _terms(lines: DataFrame) -> DataFrame:
 def _table(name: str, table: DataFrame, settings: LedgerSettings) -> Table:
     """Write the table to `output`, if that is set, and return its first rows."""
     if settings.output:
-        table.write.mode("overwrite").parquet(f"{settings.output}/{name}")
+        storage = options_of(settings.output, settings.storage)
+        place = TableSettings(f"{settings.output}/{name}", storage=storage)
+        save_table(table, place, "overwrite")
     return Table(name, tuple(table.columns), facts_of(table.limit(_ROWS)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import html
 import io
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -17,6 +16,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.storage.single_files import check_file, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,40 +79,41 @@ class Chart:
     bar_s: float | None = None
 
 
-def check_path(path: str) -> None:
+def check_path(path: str, storage: Mapping[str, str]) -> None:
     """Raise `ConfigError` if `write` cannot write this file. Call this function before a long job starts.
 
-    Reasons: a suffix that is not in `SUFFIXES`, a missing directory, or matplotlib is not installed.
+    Reasons: a suffix that is not in `SUFFIXES`, those of `check_file`, or matplotlib is not installed.
     """
     if not path.lower().endswith(SUFFIXES):
         raise ConfigError(f"a picture must end in {' or '.join(SUFFIXES)}, not {path!r}")
-    check_folder(path)
+    check_file(path, storage)
     if find_spec("matplotlib") is None:
         raise ConfigError("pictures need matplotlib: pip install 'minikafka[spark]'")
 
 
-def check_folder(path: str) -> None:
-    """Raise `ConfigError` if the directory of the file does not exist. Call this before a long job starts."""
-    folder = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(folder):
-        raise ConfigError(f"{path}: the directory {folder} does not exist")
+def write(picture: Chart, path: str, storage: Mapping[str, str]) -> None:
+    """Write the picture to a file at a path or a URI. The suffix of `path` selects PNG or HTML."""
+    check_path(path, storage)
+    drawn = _png(picture) if path.lower().endswith(".png") else _html(picture)
+    write_file(path, drawn, storage)
 
 
-def write(picture: Chart, path: str) -> None:
-    """Write the picture to a file. The suffix of `path` selects PNG or HTML."""
+def _png(picture: Chart) -> bytes:
+    return _drawn(picture, format="png", dpi=110)
+
+
+def _html(picture: Chart) -> bytes:
+    svg = _drawn(picture, format="svg", metadata={"Date": None}).decode()
+    return _page(picture, svg[svg.index("<svg") :]).encode()
+
+
+def _drawn(picture: Chart, **options: Any) -> bytes:
     import matplotlib as mpl
 
-    check_path(path)
     with mpl.rc_context(_SETTINGS):
-        figure = _figure(picture)
-        if path.lower().endswith(".png"):
-            figure.savefig(path, dpi=110)
-            return
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg", metadata={"Date": None})
-    svg = drawn.getvalue()
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(_page(picture, svg[svg.index("<svg") :]))
+        drawn = io.BytesIO()
+        _figure(picture).savefig(drawn, **options)
+    return drawn.getvalue()
 
 
 def _figure(picture: Chart) -> Figure:

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 _CODE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>(?P<text>[^<]+)</Message>")
 _ADDRESS: Final = re.compile(r"https?://[^/\s\"']+")
+NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
+"""What S3, Azure and Google say if there is no bucket, each with the status of an absent object."""
 _OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
 
 
@@ -42,9 +44,7 @@ _REASONS: Final = (
         r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|[Ii]ncorrectly configured region",
         "the bucket is in another region: set region to the region of the bucket " + _OPTION,
     ),
-    _known(
-        r"NoSuchBucket|ContainerNotFound", "there is no such bucket: create it, or correct the URI"
-    ),
+    _known("|".join(NO_BUCKET), "there is no such bucket: create it, or correct the URI"),
     _known(
         r"AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden",
         "the credentials have no right to {verb} here: allow listing the bucket, and reading, writing and removing the"

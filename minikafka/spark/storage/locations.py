@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.files import OutputFiles
 from minikafka.spark.storage.local import LocalFiles
+from minikafka.spark.storage.store import FileStore
 from minikafka.spark.storage.stored import StoredFiles
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -27,27 +28,51 @@ def open_files(path: str, storage: Mapping[str, str], kind: str) -> OutputFiles:
 
     `storage`: the options of the store. Raises `ConfigError` for a URI or an option that is not known.
     """
-    found = _SCHEME.match(path)
-    scheme = found[1].lower() if found else "file"
-    if scheme == "file":
-        if storage:
-            raise ConfigError(
-                f"{path}: the option {min(storage)} of a store has no effect on a directory: remove it, or name"
-                " a URI"
-            )
-        return LocalFiles(_local(path) if found else path, kind)
+    local = local_path(path)
+    if local is None:
+        return StoredFiles(open_store(path, storage), kind)
+    check_options([path], storage)
+    return LocalFiles(local, kind)
+
+
+def check_options(paths: Iterable[str | None], storage: Mapping[str, str]) -> None:
+    """Raise `ConfigError` if there are options of a store, and no output is in a store. None: no output."""
+    given = [path for path in paths if path]
+    if storage and all(local_path(path) is not None for path in given):
+        place = f"{given[0]}: " if given else ""
+        raise ConfigError(
+            f"{place}the option {min(storage)} of a store has no effect without a URI: remove it, or name a URI"
+        )
+
+
+def options_of(path: str, storage: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options for one of several outputs: none for a path on this machine."""
+    return storage if local_path(path) is None else {}
+
+
+def open_store(uri: str, storage: Mapping[str, str]) -> FileStore:
+    """Return the store of a URI. Raises `ConfigError` as `open_files` does."""
+    scheme = uri.partition(":")[0].lower()
     if scheme in _CLOUDS:
         from minikafka.spark.storage.object_store import ObjectStore
 
-        return StoredFiles(ObjectStore(path, storage), kind)
+        return ObjectStore(uri, storage)
     if scheme == "hdfs":
         from minikafka.spark.storage.hdfs import HdfsStore
 
-        return StoredFiles(HdfsStore(path, storage), kind)
+        return HdfsStore(uri, storage)
     raise ConfigError(
-        f"{path}: the writers of an output need a store that creates an object only if it is absent, which is not"
+        f"{uri}: the writers of an output need a store that creates an object only if it is absent, which is not"
         f" known of {scheme}://; name {_KNOWN}, or mount the file system and name its path"
     )
+
+
+def local_path(path: str) -> str | None:
+    """Return the path on this machine that a path or a URI `file:///DIR` names; None for the URI of a store."""
+    found = _SCHEME.match(path)
+    if found is None:
+        return path
+    return _local(path) if found[1].lower() == "file" else None
 
 
 def _local(uri: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, TypeVar, cast
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import explained
+from minikafka.spark.storage.explain import NO_BUCKET, explained
 from minikafka.spark.storage.store import StorageError, StorageRefused
 
 try:
@@ -64,7 +64,7 @@ class ObjectStore:
         try:
             return request()
         except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
+            if any(reason in str(error) for reason in NO_BUCKET):
                 raise StorageError(explained(self.url, name, verb, error)) from error
             raise
         except _TAKEN:
@@ -160,10 +160,21 @@ class ObjectStore:
                     self._ask("remove", name, partial(obstore.delete, self._store, name))
 
 
+_ADDRESSES: Final = frozenset(
+    f"{store}{name}"
+    for store in ("", "aws_", "azure_", "azure_storage_", "google_")
+    for name in ("endpoint", "endpoint_url", "base_url")
+)
+"""The options with the address of a server."""
+_ADDRESS_VARIABLES: Final = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_BASE_URL"),
+    *("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+)
+
+
 def _endpoint(options: Mapping[str, str]) -> str:
-    names = ("endpoint", "aws_endpoint", "endpoint_url", "aws_endpoint_url")
-    given = next((options[name] for name in names if name in options), None)
-    return given or os.environ.get("AWS_ENDPOINT_URL") or os.environ.get("AWS_ENDPOINT") or ""
+    given = next((options[name] for name in sorted(_ADDRESSES & options.keys())), None)
+    return given or next(filter(None, map(os.environ.get, _ADDRESS_VARIABLES)), "")
 
 
 def _for_library(url: str) -> str:

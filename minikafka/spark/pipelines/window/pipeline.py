@@ -290,7 +290,7 @@ def _finished(
     newest = facts_of(windows.orderBy(*order).limit(_ROWS_MAX))
     if settings.plot:
         picture, left_out = picture_of(settings, _name(settings), windows)
-        plot.write(picture, settings.plot)
+        plot.write(picture, settings.plot, settings.storage)
         facts["plot"] = settings.plot
         facts |= {"windows_not_drawn": left_out} if left_out else {}
     table = Table("newest_windows", tuple(windows.columns), newest[::-1])

@@ -10,6 +10,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.parquet.table_directory import TableDirectory
 from minikafka.spark.pipelines import plot
 from minikafka.spark.pipelines.streams.streams import AVAILABLE_NOW, Trigger
+from minikafka.spark.storage.locations import check_options, options_of
 
 KEY: Final = "key"
 _PLACES: Final = ("topic", "partition")
@@ -91,11 +92,12 @@ class WindowSettings:
                 f"--dead-letter must be a topic that is neither read nor written by this command,"
                 f" not {self.dead_letter}"
             )
+        check_options((self.parquet, self.plot), self.storage)
         if self.parquet:
-            TableDirectory(self.parquet, self.storage)
+            TableDirectory(self.parquet, options_of(self.parquet, self.storage))
         if self.checkpoint is None and self.trigger.interval is not None:
             raise ConfigError("--continuous needs --checkpoint DIR")
         if self.plot:
-            plot.check_path(self.plot)
+            plot.check_path(self.plot, self.storage)
             if self.checkpoint and not self.parquet:
                 raise ConfigError("--plot of a stream needs --parquet DIR, which it reads")

@@ -10,7 +10,14 @@ import minikafka.checks.replicas.pipeline as pipeline
 from minikafka.base.errors import MinikafkaError
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.find_cluster import data_directory
-from minikafka.tools.cli.pipeline.launch import Launch, launch_options
+from minikafka.tools.cli.arguments.options import not_blank
+from minikafka.tools.cli.pipeline.launch import (
+    OUTPUT,
+    Launch,
+    launch_options,
+    storage_option,
+    usage_errors,
+)
 
 HISTORY = "FILE|DIR|topic:NAME"
 _TOPIC: Final = "topic:"
@@ -47,7 +54,14 @@ _NOT_CHECKED: Final = 2
     help="Check only this topic.",
     shell_complete=completion.topics,
 )
-@click.option("--output", metavar="DIR", help="Write all anomalies to DIR as Parquet; replaces it.")
+@click.option(
+    "--output",
+    type=OUTPUT,
+    metavar="DIR",
+    callback=not_blank,
+    help="Write all anomalies as Parquet to a directory or URI; replaces them.",
+)
+@storage_option
 @launch_options
 def check(
     launch: Launch,
@@ -56,6 +70,7 @@ def check(
     reads: tuple[str, ...],
     topics: tuple[str, ...],
     output: str | None,
+    storage: dict[str, str],
 ) -> None:
     """Check that the replicas agree, and that acknowledged records are not lost, repeated or out of order.
 
@@ -69,8 +84,11 @@ def check(
             reads=reads,
             topics=topics,
             output=output,
+            storage=storage,
             servers=launch.servers() if read else None,
         )
+        with usage_errors():
+            settings.check()
         launch.run(
             "check",
             lambda spark, report: pipeline.run(spark, settings, report),

@@ -23,6 +23,7 @@ from minikafka.tools.cli.pipeline.launch import (
     launch_options,
     plot_option,
     seconds,
+    storage_option,
     usage_errors,
 )
 from minikafka.tools.cli.terminal.topic_errors import similar_groups
@@ -50,9 +51,13 @@ async def _require(client: clients.Client, names: Sequence[str]) -> None:
     "--every", default="5s", show_default=True, metavar="DURATION", help="Time between samples."
 )
 @click.option(
-    "--output", metavar="FILE", callback=not_blank, help="Write the samples: .parquet or .jsonl."
+    "--output",
+    metavar="FILE",
+    callback=not_blank,
+    help="Write the samples to a file or URI: .parquet or .jsonl.",
 )
 @plot_option
+@storage_option
 @launch_options
 def lag(
     launch: Launch,
@@ -62,6 +67,7 @@ def lag(
     every: str,
     output: str | None,
     plot: str | None,
+    storage: dict[str, str],
 ) -> None:
     """Measure how far consumer groups are behind, and whether they catch up."""
     with usage_errors():
@@ -72,6 +78,7 @@ def lag(
             interval_s=seconds("--every", every),
             output=output,
             plot=plot,
+            storage=storage,
         )
         settings.check()
     servers = bootstrap_servers(launch.bootstrap, launch.data)

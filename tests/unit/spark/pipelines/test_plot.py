@@ -23,12 +23,12 @@ LINES = Chart(
 
 
 def test_png_plot_is_a_valid_picture(tmp_path):
-    write(LINES, str(tmp_path / "lag.png"))
+    write(LINES, str(tmp_path / "lag.png"), {})
     assert (tmp_path / "lag.png").read_bytes().startswith(b"\x89PNG\r\n")
 
 
 def test_html_plot_has_a_table_of_its_values_and_refers_to_no_other_file(tmp_path):
-    write(LINES, str(tmp_path / "lag.html"))
+    write(LINES, str(tmp_path / "lag.html"), {})
     page = (tmp_path / "lag.html").read_text()
     assert "lag of &lt;group&gt; &amp; co" in page
     for text in ("lag (records)", "time (UTC)", "orders-0", "_internal-1", "<td>841</td>"):
@@ -39,13 +39,15 @@ def test_html_plot_has_a_table_of_its_values_and_refers_to_no_other_file(tmp_pat
 @pytest.mark.parametrize("series", [[], [Series("empty", [], [])], [Series("one", TIMES[:1], [3])]])
 @pytest.mark.parametrize("bar_s", [None, 60.0])
 def test_plot_without_values_or_with_one_value_is_drawn(tmp_path, series, bar_s):
-    write(Chart("few", "records", series, bar_s), str(tmp_path / "few.html"))
+    write(Chart("few", "records", series, bar_s), str(tmp_path / "few.html"), {})
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
 def test_plot_from_the_first_to_the_last_year_is_drawn(tmp_path):
     times = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, 23, 59, tzinfo=UTC)]
-    write(Chart("all", "records", [Series("a", times, [1, 2])], 60.0), str(tmp_path / "all.html"))
+    write(
+        Chart("all", "records", [Series("a", times, [1, 2])], 60.0), str(tmp_path / "all.html"), {}
+    )
     assert "<svg" in (tmp_path / "all.html").read_text()
 
 
@@ -61,7 +63,7 @@ def bars(page: str) -> list[tuple[float, float]]:
 def test_bar_of_a_window_is_as_wide_as_the_window(tmp_path, bar_s, values):
     times = [START + timedelta(seconds=2 * bar_s * number) for number in range(len(values))]
     picture = Chart("few", "records", [Series("count", times, values)], bar_s)
-    write(picture, str(tmp_path / "bars.html"))
+    write(picture, str(tmp_path / "bars.html"), {})
     found = bars((tmp_path / "bars.html").read_text())
     widths = [right - left for left, right in found]
     if len(values) == 1:
@@ -74,7 +76,7 @@ def test_bar_of_a_window_is_as_wide_as_the_window(tmp_path, bar_s, values):
 def test_bars_that_are_thinner_than_their_edges_are_visible(tmp_path):
     times = [START, START + timedelta(days=3)]
     picture = Chart("few", "records", [Series("count", times, [1.0, 1.0])], 60.0)
-    write(picture, str(tmp_path / "bars.html"))
+    write(picture, str(tmp_path / "bars.html"), {})
     page = (tmp_path / "bars.html").read_text()
     assert re.search(r"fill: #0072b2; stroke: #0072b2", page)
     assert "stroke: #ffffff" not in page
@@ -83,7 +85,7 @@ def test_bars_that_are_thinner_than_their_edges_are_visible(tmp_path):
 @pytest.mark.parametrize("minutes", [3, 4, 180, 240])
 def test_plot_over_a_few_minutes_or_hours_is_drawn(tmp_path, minutes):
     times = [START, START + timedelta(minutes=minutes)]
-    write(Chart("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"))
+    write(Chart("few", "records", [Series("a", times, [1, 2])]), str(tmp_path / "few.html"), {})
     assert "<svg" in (tmp_path / "few.html").read_text()
 
 
@@ -92,4 +94,4 @@ def test_plot_over_a_few_minutes_or_hours_is_drawn(tmp_path, minutes):
 )
 def test_unusable_plot_path_is_refused_before_the_job_runs(tmp_path, name, message):
     with pytest.raises(ConfigError, match=message):
-        check_path(str(tmp_path / name))
+        check_path(str(tmp_path / name), {})

@@ -364,7 +364,7 @@ MISTAKES = {
         " hdfs://, or mount the file system and name its path"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'parquet'\npath = 'p'\nstorage = { region = 'eu' }": (
-        "f.toml, [sink]: p: the option region of a store has no effect on a directory: remove it, or name a URI"
+        "f.toml, [sink]: p: the option region of a store has no effect without a URI: remove it, or name a URI"
     ),
     PIPELINE
     + SOURCE

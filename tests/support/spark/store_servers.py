@@ -1,0 +1,235 @@
+"""A bucket on a server of objects, and a proxy that fails and delays requests.
+
+The server is moto's, of S3, which runs while the tests do. MINIKAFKA_STORE names another one as `KIND=URL`:
+
+    s3=http://127.0.0.1:9000       a server of S3
+    gs=http://127.0.0.1:4443       fake-gcs-server
+    az=http://127.0.0.1:10000      Azurite
+    hdfs=http://127.0.0.1:9870     the web address of a name node, which serves clients at port 8020
+
+`scripts/object-storage` starts each of them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from pyarrow import fs
+from support.spark.gcs_server import GoogleTranslator
+
+VARIABLE: Final = "MINIKAFKA_STORE"
+BUCKET: Final = "minikafka-tests"
+_KEY: Final = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+"""The key of every Azurite, which is published."""
+
+
+class Server(NamedTuple):
+    """A server of objects, by its kind and its URL: see the module."""
+
+    kind: str
+    endpoint: str
+
+    def url(self, name: str) -> str:
+        """Return the URI of a name in the bucket."""
+        host = f"{urlsplit(self.endpoint).hostname}:8020/" if self.kind == "hdfs" else ""
+        return f"{self.kind}://{host}{BUCKET}/{name}"
+
+    def options(self, endpoint: str = "") -> dict[str, str]:
+        """Return the options of a store on the server, or on a proxy at another address."""
+        address = endpoint or self.endpoint
+        if self.kind == "s3":
+            names = ("access_key_id", "secret_access_key")
+            return dict.fromkeys(names, "minikafka") | {"region": "us-east-1", "endpoint": address}
+        if self.kind == "gs":
+            return {"base_url": address, "bearer_token": "minikafka"}
+        if self.kind == "az":
+            account = "devstoreaccount1"
+            place = {"endpoint": f"{address}/{account}"}
+            return place | {"account_name": account, "account_key": _KEY}
+        return {}
+
+    def file_system(self) -> fs.FileSystem:
+        """Return a client of the server that shares no code with the store. It has created the bucket."""
+        found = _client(*self)
+        found.create_dir(BUCKET)
+        return found
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the names in the bucket below a prefix, without the prefix, sorted."""
+        place = f"{BUCKET}/{prefix}".rstrip("/")
+        wanted = fs.FileSelector(place, recursive=True, allow_not_found=True)
+        found = self.file_system().get_file_info(wanted)
+        return sorted(
+            one.path.lstrip("/").removeprefix(f"{place}/")
+            for one in found
+            if one.type == fs.FileType.File
+        )
+
+
+@cache
+def _client(kind: str, endpoint: str) -> fs.FileSystem:
+    target = urlsplit(endpoint)
+    address, scheme = target.netloc, target.scheme
+    if kind == "s3":
+        login: Any = {"access_key": "minikafka", "secret_key": "minikafka", "region": "us-east-1"}
+        return fs.S3FileSystem(**login, endpoint_override=endpoint, allow_bucket_creation=True)
+    if kind == "gs":
+        return fs.GcsFileSystem(
+            anonymous=True, scheme=scheme, endpoint_override=address, project_id="minikafka"
+        )
+    if kind == "az":
+        return fs.AzureFileSystem(
+            account_name="devstoreaccount1",
+            account_key=_KEY,
+            blob_storage_authority=address,
+            blob_storage_scheme=scheme,
+            dfs_storage_authority=address,
+            dfs_storage_scheme=scheme,
+        )
+    from fsspec.implementations.webhdfs import WebHDFS
+
+    web = WebHDFS(target.hostname, target.port, user="root", use_listings_cache=False)
+    return fs.SubTreeFileSystem("/", fs.PyFileSystem(fs.FSSpecHandler(web)))
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Yield the server that the environment names, or a server of S3 that runs during the `with` body."""
+    if given := os.environ.get(VARIABLE):
+        kind, _, endpoint = given.partition("=")
+        with google(endpoint) if kind == "gs" else nullcontext(endpoint) as address:
+            yield Server(kind, address)
+        return
+    with moto() as endpoint:
+        yield Server("s3", endpoint)
+
+
+@contextmanager
+def google(endpoint: str) -> Iterator[str]:
+    """Translate for a fake-gcs-server during the `with` body. Yield the URL."""
+    translator = GoogleTranslator(endpoint)
+    try:
+        yield translator.endpoint
+    finally:
+        translator.close()
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """Run a server of S3 during the `with` body. Yield its URL."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            lines = iter(process.stderr.readline, "")
+            url = next(word for line in lines for word in line.split() if word.startswith("http:"))
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield url
+        finally:
+            process.kill()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server of which clients may die in the middle of a response."""
+
+    def handle_error(self, *_: object) -> None:
+        """Print nothing."""
+
+
+class FailingProxy:
+    """A proxy that fails every request whose number is a multiple of `every`, in three ways in turn.
+
+    The server is busy (503); the connection ends before the request was sent on, or after the server has carried it
+    out. `delay_s`: seconds before each response.
+    """
+
+    def __init__(self, server: Server, every: int = 10, delay_s: float = 0.0) -> None:
+        self._target = server
+        self._every = every
+        self._delay_s = delay_s
+        self._lock = threading.Lock()
+        self.requests = 0
+        self.failed = 0
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if self.raw_requestline and self.parse_request():
+                    proxy.serve(self)
+                else:
+                    self.close_connection = True
+
+            def log_message(self, *_: object) -> None:
+                """Print nothing."""
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def _way(self) -> int:
+        """Return how to fail this request: 0 to 2; -1 to serve it."""
+        with self._lock:
+            self.requests += 1
+            if self.requests % self._every:
+                return -1
+            self.failed += 1
+            return self.failed % 3
+
+    def serve(self, request: BaseHTTPRequestHandler) -> None:
+        """Serve one request, or fail it."""
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        way = self._way()
+        if way == 0:
+            request.send_response(503)
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
+        if way == 1:
+            request.close_connection = True
+            return
+        response, data = self._forward(request, body)
+        threading.Event().wait(self._delay_s)
+        if way == 2:
+            request.close_connection = True
+            return
+        request.send_response(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in ("connection", "date", "server", "transfer-encoding"):
+                request.send_header(name, value)
+        if response.getheader("Content-Length") is None and response.status != 204:
+            request.send_header("Content-Length", str(len(data)))
+        request.end_headers()
+        request.wfile.write(data)
+
+    def _forward(self, request, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        target = urlsplit(self._target.endpoint)
+        connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=60)
+        try:
+            connection.request(request.command, request.path, body, dict(request.headers))
+            response = connection.getresponse()
+            return response, response.read()
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Stop the proxy."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
