@@ -67,7 +67,16 @@ class LocalFiles:
         return (self.path / folder).exists()
 
     def names(self, folder: str = "") -> list[str]:
-        return sorted(str(file.relative_to(self.path)) for file in _visible(self.path / folder))
+        root = os.path.join(self.path, "")
+        top = os.path.join(root, folder)
+        found: list[str] = []
+        for place, folders, files in os.walk(top):
+            shown = _visible(files) if place == top else files
+            if place == top:
+                folders[:] = _visible(folders)
+            inner = os.path.join(place, "").removeprefix(root)
+            found += [inner + name for name in shown]
+        return sorted(found)
 
     def folders(self, folder: str = "") -> list[str]:
         place = self.path / folder
@@ -100,14 +109,15 @@ class LocalFiles:
         for name, final in moves.items():
             staged, target = self.path / STAGING / name, self.path / final
             if staged.exists():
+                if target.parent not in places:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    places.update(takewhile(self.path.parent.__ne__, target.parents))
                 self.move(staged, target)
-                places.update(takewhile(self.path.parent.__ne__, target.parents))
         for place in sorted(places, reverse=True):  # a folder follows the folders in it
             sync(place)
 
     def move(self, staged: Path, final: Path) -> None:
-        """Move one staged file to its final name."""
-        final.parent.mkdir(parents=True, exist_ok=True)
+        """Move one staged file to its final name, whose folder exists."""
         os.replace(staged, final)
 
     def remove(self, names: Iterable[str]) -> None:
@@ -153,11 +163,8 @@ class LocalFiles:
             sync(self.path / COMMITS)
 
 
-def _visible(place: Path) -> Iterator[Path]:
-    """Yield the files below a directory, without names that begin with `_` or `.` at the top."""
-    for entry in sorted(place.glob("*")):
-        if entry.name[0] not in "_.":
-            yield from filter(Path.is_file, [entry, *entry.rglob("*")])
+def _visible(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name[0] not in "_."]
 
 
 def _create(path: Path) -> None:

@@ -11,7 +11,7 @@ import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 
@@ -19,6 +19,9 @@ class _Answer(NamedTuple):
     status: int
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
+
+
+_NO_BUCKET: Final = _Answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
 
 
 class GoogleTranslator:
@@ -102,7 +105,8 @@ class GoogleTranslator:
     def _put(self, bucket: str, name: str, body: bytes, generation: str | None) -> _Answer:
         condition = "" if generation is None else f"&ifGenerationMatch={generation}"
         place = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}"
-        return self._ask("POST", place + condition, body)
+        found = self._ask("POST", place + condition, body)
+        return _NO_BUCKET if found.status == 404 else found
 
     def _copy(self, bucket: str, source: str, target: str) -> _Answer:
         names = f"{quote(source, safe='')}/rewriteTo/b/{bucket}/o/{quote(target, safe='')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -29,7 +30,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture
 def place(request) -> str:
     """Return a name in the bucket that no other test uses."""
-    return f"{request.node.name}/a table"
+    return f"{request.node.name}-{os.urandom(4).hex()}/a table"
 
 
 @pytest.fixture
@@ -74,10 +75,10 @@ def test_moved_object_is_complete_and_the_second_move_does_nothing(store):
     assert store.files() == []
 
 
-def test_upload_appears_when_it_is_complete_and_is_read_in_ranges(store):
+def test_upload_appears_when_it_is_complete_and_is_read_in_ranges(server, store):
     with store.open_output("large") as file:
         file.write(LARGE)
-        assert isinstance(store, ObjectStore) <= (store.files() == [])
+        assert server.kind == "hdfs" or store.files() == []
     with store.open_input("large") as file:
         assert file.read() == LARGE
         assert file.read_at(300, 1_000_000) == LARGE[1_000_000:1_000_300]
