@@ -41,7 +41,8 @@ SHARED_CLUSTER = "support.clusters.running_cluster"
 FORKED_BROKERS = "support.clusters.forked_brokers"
 """The plugin that lets brokers start faster."""
 PIPELINES = "tests/spark/pipeline/"
-"""The folder with about half of the tests that share a Spark session."""
+LONG_PIPELINE = "tests/spark/pipeline/test_check.py"
+"""The pipeline whose tests take a third of the time of all pipelines."""
 OWN_SPARK = (
     "tests/spark/test_connect.py",
     "tests/spark/test_deaths.py",
@@ -141,7 +142,8 @@ class SchedulingByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         if shares_spark(nodeid):
-            return PIPELINES if nodeid.startswith(PIPELINES) else "tests/spark"
+            is_second = nodeid.startswith(PIPELINES) and not nodeid.startswith(LONG_PIPELINE)
+            return PIPELINES if is_second else "tests/spark"
         return "tests" if reads_sources(nodeid) else super()._split_scope(nodeid)
 
 

@@ -140,7 +140,7 @@ def test_two_workers_share_the_tests_of_spark(request):
         getvalue=lambda _: ["2*popen"], option=SimpleNamespace(loadscopereorder=False)
     )
     scheduler = request.config.hook.pytest_xdist_make_scheduler(config=config, log=None)
-    files = ("test_write", "connector/test_rows", "pipeline/test_run", "pipeline/test_copy")
+    files = ("test_write", "pipeline/test_check", "pipeline/test_run", "pipeline/test_copy")
     units = [scheduler._split_scope(f"tests/spark/{file}.py::test_it") for file in files]
 
     assert units[0] == units[1] != units[2] == units[3]
