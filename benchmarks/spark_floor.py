@@ -1,7 +1,7 @@
 """A data source with prepared rows, which shows the time that Spark itself needs for rows from Python.
 
 The rows have the columns of a topic. Every task builds one Arrow batch and yields the same batch repeatedly. So
-only the transfer of Arrow batches to Spark and the query itself take time.
+only the transfer of Arrow batches to Spark and the query itself take time. A write receives its rows and drops them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
+    WriterCommitMessage,
 )
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -77,6 +79,16 @@ class ReadyRows(DataSource):
         rows = int(self.options["rows"])
         limit = int(self.options.get("maxOffsetsPerTrigger", rows))
         return _StreamReader(rows, int(self.options["partitions"]), limit)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return _Writer()
+
+
+class _Writer(DataSourceArrowWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
 
 
 class _Tasks:

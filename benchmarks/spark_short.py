@@ -1,9 +1,10 @@
 """`python -m benchmarks.spark_short`: short Spark jobs next to Spark's own connector, also on a busy machine.
 
-Each round runs a query with minikafka and then with the connector, in one session with the master `local[2]`, so a
-ratio is that of two neighbours. The first two rounds are not counted. `--busy N` meanwhile runs N processes that only
-compute; two for each processor make a busy machine. MINIKAFKA_SPARK_KAFKA_JARS must name a directory with the
-connector's jars.
+Each round runs a query with minikafka, with the connector and with a Python source of prepared rows
+(`spark_floor.py`), in one session with the master `local[2]`, so a ratio is that of two neighbours. The prepared rows
+show the highest ratio that a Python data source can reach. The first two rounds are not counted. `--busy N` meanwhile
+runs N processes that only compute; two for each processor make a busy machine. MINIKAFKA_SPARK_KAFKA_JARS must name a
+directory with the connector's jars.
 
 - short: streams of 1 and 6 million lz4 records with the trigger `availableNow`, to a count and to Parquet; batches of
   2 million records to a count and to Parquet; writes of 600 rows.
@@ -28,7 +29,18 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from benchmarks import report
-from benchmarks.spark_rates import CONNECTOR, JARS, OURS, PARTITIONS, SERVERS, Jobs, Topic, fill
+from benchmarks.spark_floor import ReadyRows
+from benchmarks.spark_rates import (
+    CONNECTOR,
+    JARS,
+    OURS,
+    PARTITIONS,
+    READY,
+    SERVERS,
+    Jobs,
+    Topic,
+    fill,
+)
 from minikafka.spark.session import session
 from minikafka.tools.cluster import LocalCluster
 
@@ -64,7 +76,7 @@ def busy(processes: int) -> Iterator[None]:
 
 def in_turn(query: Callable[[str], Any], rounds: int) -> Times:
     """Return the times of `query(name)` with each data source in turn."""
-    times: Times = {OURS: [], CONNECTOR: []}
+    times: Times = {OURS: [], CONNECTOR: [], READY: []}
     for turn in range(-_WARM_ROUNDS, rounds):
         for name, found in times.items():
             begin = time.perf_counter()
@@ -76,15 +88,24 @@ def in_turn(query: Callable[[str], Any], rounds: int) -> Times:
 
 
 def show(title: str, times: Times) -> None:
-    """Print the median times, and the median, the lowest and the highest ratio of neighbours, and its target."""
-    ours, theirs = (statistics.median(times[name]) for name in (OURS, CONNECTOR))
-    each = [theirs / ours for theirs, ours in zip(times[CONNECTOR], times[OURS], strict=True)]
+    """Print the median times, and how many times as fast minikafka and the prepared rows are as the connector.
+
+    The ratio of minikafka is the median of the rounds, with the lowest and the highest.
+    """
+    ours, theirs, ready = (statistics.median(times[name]) for name in (OURS, CONNECTOR, READY))
+    each = _ratios(times, OURS)
     target = f"   target {_TARGETS[title]}x" if title in _TARGETS else ""
     print(
         f"{title:42} {ours:6.2f} s   connector {theirs:6.2f} s   {statistics.median(each):.2f}x"
-        f" ({min(each):.2f} to {max(each):.2f}){target}",
+        f" ({min(each):.2f} to {max(each):.2f})   prepared rows {ready:6.2f} s"
+        f"   {statistics.median(_ratios(times, READY)):.2f}x{target}",
         flush=True,
     )
+
+
+def _ratios(times: Times, name: str) -> list[float]:
+    """Return the connector's time divided by that of a source, in each round."""
+    return [theirs / own for theirs, own in zip(times[CONNECTOR], times[name], strict=True)]
 
 
 class Bench:
@@ -95,7 +116,7 @@ class Bench:
         self._bootstrap = bootstrap
         self._rounds = rounds
         self._directory = directory
-        self._topics: set[str] = set()
+        self._topics: dict[str, Topic] = {}
         self.figures: dict[str, Times] = {}
 
     def short(self, records: int) -> None:
@@ -118,24 +139,32 @@ class Bench:
             title = f"stream of {millions} million in {partitions} partitions"
             self._measure(title, topic, Jobs.stream_count)
 
-    def _filled(self, records: int, partitions: int) -> str:
-        """Return the name of a topic with this number of records in lz4 batches."""
+    def _filled(self, records: int, partitions: int) -> Topic:
+        """Return a topic with this number of records in lz4 batches."""
         name = f"short-{records}-{partitions}"
         if name not in self._topics:
-            self._topics.add(name)
             count = records // partitions * partitions
-            fill(self._bootstrap, name, Topic(name, "lz4", 1_000, count, partitions))
-        return name
+            self._topics[name] = Topic(name, "lz4", 1_000, count, partitions)
+            fill(self._bootstrap, name, self._topics[name])
+        return self._topics[name]
 
-    def _measure(self, title: str, topic: str, query: Query) -> None:
-        given = {SERVERS: self._bootstrap, "subscribe": topic}
-        jobs = Jobs(self._spark, given, self._directory)
-        self.figures[title] = in_turn(partial(query, jobs), self._rounds)
+    def _measure(self, title: str, topic: Topic, query: Query) -> None:
+        given = {SERVERS: self._bootstrap, "subscribe": topic.name}
+        ready = {
+            SERVERS: self._bootstrap,
+            "rows": str(topic.records),
+            "partitions": str(topic.partitions),
+        }
+        jobs = {
+            name: Jobs(self._spark, ready if name == READY else given, self._directory)
+            for name in (OURS, CONNECTOR, READY)
+        }
+        self.figures[title] = in_turn(lambda name: query(jobs[name], name), self._rounds)
         show(title, self.figures[title])
 
 
-def _write(topic: str, jobs: Jobs, name: str) -> None:
-    jobs.write(name, topic, "none", 600)
+def _write(topic: Topic, jobs: Jobs, name: str) -> None:
+    jobs.write(name, topic.name, "none", 600)
 
 
 def main() -> None:
@@ -162,6 +191,7 @@ def main() -> None:
         busy(options.busy),
     ):
         spark = session("short", "local[2]", spark_jars=jars)
+        spark.dataSource.register(ReadyRows)
         bench = Bench(spark, cluster.bootstrap, options.rounds, Path(directory))
         for name, measure in (("short", bench.short), ("growth", bench.growth)):
             if options.only in (None, name):

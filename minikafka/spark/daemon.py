@@ -14,6 +14,7 @@ Arrow starts its threads at their first use.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -34,6 +35,13 @@ _IMPORTED: Final = (
     "minikafka.spark.datasource",
 )
 """The modules that tasks of the data source use. A missing one is reported by the task that needs it."""
+
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+"""Parameters of glibc's `mallopt`."""
+_KEPT_BYTES: Final = 64 << 20
+_KEPT_BLOCK_BYTES: Final = 32 << 20
+"""Maximum size of a block whose memory is kept: the largest that `mallopt` accepts."""
 
 Main = Callable[[BinaryIO, BinaryIO], Any]
 
@@ -78,12 +86,26 @@ def _avoid_delays(descriptor: int) -> None:
         connection.detach()
 
 
+def keep_freed_memory() -> None:
+    """Let this process and its forks keep up to `_KEPT_BYTES` of freed memory, for the next batch of rows.
+
+    Otherwise the columns of each batch are written to new pages, which the kernel must clear.
+    """
+    with suppress(AttributeError, OSError):  # not glibc
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_MMAP_THRESHOLD, _KEPT_BLOCK_BYTES)
+        libc.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        if arrow := sys.modules.get("pyarrow"):
+            arrow.set_memory_pool(arrow.system_memory_pool())
+
+
 def serve() -> None:
     """Import the modules, and run Spark's daemon until Spark ends it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in _IMPORTED:
         with suppress(ImportError):
             importlib.import_module(name)
+    keep_freed_memory()
     worker: Any = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker")
     worker.main = ending_quietly(answering_at_once(worker.main))
     gc.collect()

@@ -74,6 +74,7 @@ _DROPS_OBSERVED_ROWS: Final = "org.apache.spark.sql.execution.adaptive.AQEPropag
 _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": " ".join(_JVM_OPTIONS),
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore[.]key",
+    "spark.python.unix.domain.socket.enabled": "true",  # from Python to Java, faster than TCP
     "spark.python.authenticate.socketTimeout": "120s",  # a Python may start slowly on a busy machine
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from minikafka.base.errors import CorruptBatch, MinikafkaError
 from minikafka.spark.records.batches import Section
@@ -99,17 +99,14 @@ def decode(
         headers = _headers(data, rows) if with_headers else None
     except IndexError as error:
         raise CorruptBatch("a field reaches beyond the last record") from error
-    is_far = (rows.timestamps > _TIME_MAX_MS) | (rows.timestamps < -_TIME_MAX_MS)
-    if fail_on_far_times:
-        _check_times(rows, is_far, f"{topic}-{partition}")
-    micros = np.where(is_far, 0, rows.timestamps) * 1000
+    times = _times(rows, f"{topic}-{partition}", fail_on_far_times)
     kept = [*([rows.keys] if with_key else []), *([rows.values] if with_value else [])]
     columns = [
         *_gather(data, kept),
         pa.repeat(pa.scalar(topic, pa.string()), len(rows.offsets)),
         pa.repeat(pa.scalar(partition, pa.int32()), len(rows.offsets)),
         pa.array(rows.offsets),
-        pa.array(micros, mask=is_far).cast(pa.timestamp("us", tz="UTC")),
+        times.view(pa.timestamp("us", tz="UTC")),
         pa.array(rows.append_times.astype(np.int32)),
     ]
     if headers is not None:
@@ -185,14 +182,21 @@ def _between(rows: _Rows, start: int, end: int) -> _Rows:
     )
 
 
-def _check_times(rows: _Rows, is_far: npt.NDArray[np.bool_], name: str) -> None:
-    beyond = np.flatnonzero(is_far)
-    if beyond.size:
-        offset, time = rows.offsets[beyond[0]], rows.timestamps[beyond[0]]
+def _times(rows: _Rows, name: str, fail_on_far_times: bool) -> pa.Array:
+    """Return the timestamps in microseconds; null for those that do not fit. `name`: the partition, for the error."""
+    times = rows.timestamps
+    if times.max(initial=0) <= _TIME_MAX_MS and times.min(initial=0) >= -_TIME_MAX_MS:
+        return pa.array(times * 1000)
+    is_far = (times > _TIME_MAX_MS) | (times < -_TIME_MAX_MS)
+    if fail_on_far_times:
+        first = np.flatnonzero(is_far)[0]
         limit = (
             f"beyond Spark's limit of {_TIME_MAX_MS}: exclude it (startingOffsets, endingOffsets)"
         )
-        raise TimeOutOfRange(f"offset {offset} of {name} has the timestamp {time} ms, {limit}")
+        raise TimeOutOfRange(
+            f"offset {rows.offsets[first]} of {name} has the timestamp {times[first]} ms, {limit}"
+        )
+    return pa.array(np.where(is_far, 0, times) * 1000, mask=is_far)
 
 
 def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
@@ -217,7 +221,8 @@ def _gather(data: Bytes, columns: Sequence[_Spans]) -> list[pa.Array]:
     for index, spans in enumerate(columns):
         picks = np.arange(2 * index + 1, count * width, width, dtype=np.int32)
         null = spans.lengths < 0
-        picked.append(view.take(pa.array(picks, mask=null if null.any() else None)))
+        indices = pa.array(picks, mask=null if null.any() else None)
+        picked.append(pc.take(view, indices, boundscheck=False))
     return picked
 
 

@@ -209,26 +209,14 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     if mode is not None:
         _check_mode(options, mode)
     selected = subscription.parse(options)
-    is_batch = mode is Mode.BATCH
-    starting = bounds.parse(
-        options,
-        bounds.STARTING,
-        selected,
-        default=LATEST if mode is Mode.STREAM else EARLIEST,
-        refused=LATEST if is_batch else None,
-    )
-    ending = bounds.parse(
-        options, bounds.ENDING, selected, default=LATEST, refused=EARLIEST if is_batch else None
-    )
+    starting, ending = _bounds(options, selected, mode)
+    strategy = options.choice("startingOffsetsByTimestampStrategy", "error", "latest")
     found = ReadOptions(
         servers=options.servers(),
         subscription=selected,
         starting=starting,
         ending=ending,
-        missing_time_is_latest=options.choice(
-            "startingOffsetsByTimestampStrategy", "error", "latest"
-        )
-        == "latest",
+        missing_time_is_latest=strategy == "latest",
         max_offsets=options.optional_positive("maxOffsetsPerTrigger"),
         min_offsets=options.optional_positive("minOffsetsPerTrigger"),
         max_delay_ms=_duration_ms("maxTriggerDelay", options.text("maxTriggerDelay")),
@@ -255,6 +243,16 @@ def parse(given: Mapping[str, str], mode: Mode | None = None) -> ReadOptions:
     )
     _check_limits(found)
     return found
+
+
+def _bounds(options: OptionMap, selected: Subscription, mode: Mode | None) -> tuple[Bound, Bound]:
+    """Return where the read starts and ends."""
+    first = LATEST if mode is Mode.STREAM else EARLIEST
+    no_start, no_end = (LATEST, EARLIEST) if mode is Mode.BATCH else (None, None)
+    return (
+        bounds.parse(options, bounds.STARTING, selected, default=first, refused=no_start),
+        bounds.parse(options, bounds.ENDING, selected, default=LATEST, refused=no_end),
+    )
 
 
 def _check_limits(found: ReadOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import socket
 import subprocess
 import sys
@@ -108,6 +109,7 @@ def test_missing_module_does_not_stop_the_daemon(monkeypatch):
     started = []
     monkeypatch.setattr(daemon, "_IMPORTED", ["no.such.module", "minikafka.spark.datasource"])
     monkeypatch.setattr(daemon.daemon, "manager", lambda: started.append(True))
+    monkeypatch.setattr(daemon, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(daemon.gc, "freeze", lambda: None)
     monkeypatch.setattr(sys, "argv", ["daemon"])
     worker = __import__("pyspark.worker").worker
@@ -115,3 +117,21 @@ def test_missing_module_does_not_stop_the_daemon(monkeypatch):
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
     daemon.serve()
     assert started == [True]
+
+
+_NEW_PAGES = """
+import resource
+import numpy as np
+from minikafka.spark.daemon import keep_freed_memory
+keep_freed_memory()
+np.ones(8 << 20, np.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(8 << 20, np.uint8)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Prints how many new pages a second array of 2,048 pages takes."""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
+def test_workers_use_freed_memory_again_without_new_pages():
+    assert int(subprocess.check_output([sys.executable, "-c", _NEW_PAGES], timeout=60)) < 20
