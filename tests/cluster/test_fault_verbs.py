@@ -298,6 +298,7 @@ def test_broker_that_is_paused_at_a_step_goes_on_when_the_fault_ends(cluster: Bl
 
 async def test_script_in_a_coroutine_repeats_an_entry(shared: BlockingCluster):
     again = {"do": "pause", "broker": 2, "for": 0, "times": 3, "gap": 0.01}
+    await shared.pause(1)
     async with shared.run_faults([again, {"do": "resume", "broker": 1}]) as run:
         await run.wait()
 
@@ -330,6 +331,22 @@ def test_entry_whose_broker_is_down_says_so(cluster: BlockingCluster):
         cluster.run_faults([down]) as run,
     ):
         run.wait()
+
+
+def test_entry_that_changes_nothing_about_a_pause_says_so(cluster: BlockingCluster):
+    with (
+        pytest.raises(FaultMissed, match="broker 2 is not paused"),
+        cluster.run_faults([{"do": "resume", "broker": 2}]) as run,
+    ):
+        run.wait()
+
+    twice = [{"do": "pause", "broker": 2}, {"do": "pause", "broker": 2, "after_previous": 0}]
+    with (
+        pytest.raises(FaultMissed, match="broker 2 is already paused") as missed,
+        cluster.run_faults(twice) as run,
+    ):
+        run.wait()
+    assert "entry 1" not in str(missed.value)
 
 
 def test_invalid_script_harms_nothing(shared: BlockingCluster):

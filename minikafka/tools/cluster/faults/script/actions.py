@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from minikafka.tools.cluster.directory import ClusterError
 from minikafka.tools.cluster.faults.fault import Fault, Hits
 from minikafka.tools.cluster.faults.script.verbs import CONTROLLER, HELD, LEADER, VERBS
+from minikafka.tools.cluster.processes import is_paused
 from minikafka.tools.cluster.proxy.rules import ZOOKEEPER
 
 Cluster: TypeAlias = Any
@@ -96,7 +97,17 @@ def _until_started(cluster: Cluster, process: int | str) -> Begun:
     return Begun(PROCESS, end)
 
 
+def _check_paused(cluster: Cluster, process: int | str, expected: bool) -> None:
+    """Raise ClusterError if a process that runs is paused but should not be, or is not but should be."""
+    is_zookeeper = process == ZOOKEEPER
+    found = cluster.zookeeper_process() if is_zookeeper else cluster.process(int(process))
+    if found is not None and is_paused(found) is not expected:
+        name = "ZooKeeper" if is_zookeeper else f"broker {process}"
+        raise ClusterError(f"{name} is {'not' if expected else 'already'} paused")
+
+
 async def _pause(cluster: Cluster, process: int | str) -> Begun:
+    _check_paused(cluster, process, False)
     await (cluster.pause_zookeeper() if process == ZOOKEEPER else cluster.pause(int(process)))
 
     async def end() -> Hits:
@@ -111,6 +122,7 @@ async def _pause(cluster: Cluster, process: int | str) -> Begun:
 
 
 async def _resume(cluster: Cluster, process: int | str) -> Begun:
+    _check_paused(cluster, process, True)
     await (cluster.resume_zookeeper() if process == ZOOKEEPER else cluster.resume(int(process)))
     return Begun(PROCESS)
 
