@@ -69,7 +69,10 @@ def errors_name_file(file: Path | None) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        if file is None or isinstance(error, ClusterLost):  # the data are wrong, not the file
+        is_named = str(error).startswith(f"{file}: ")
+        if (
+            file is None or is_named or isinstance(error, ClusterLost)
+        ):  # the data are wrong, not the file
             raise
         raise ConfigError(f"{file}: {_placed(file, str(error))}") from error
 

@@ -201,14 +201,17 @@ async def remote_cluster(
     async with clients.Client(servers, connector=access, api_timeout_ms=ANSWER_MS) as client:
         views = await read_views(servers.split(","), access, ANSWER_MS)
         if not views:
-            text = f"no broker answers at {servers}: {await _why_silent(client)}"
+            text = await _why_silent(client, servers)
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, text)
         yield RemoteCluster(client, views, servers)
 
 
-async def _why_silent(client: clients.Client) -> str:
+async def _why_silent(client: clients.Client, servers: str) -> str:
+    """Return a sentence about brokers that do not answer, with the reason."""
+    silence = f"no broker answers at {servers}"
     try:
         await client.admin.describe((), retries=False)
     except (KafkaError, OSError) as error:
-        return str(error)
-    return "the answers came too late"
+        reason = str(error)
+        return reason if reason.startswith(silence) else f"{silence}: {reason}"
+    return f"{silence}: the answers came too late"

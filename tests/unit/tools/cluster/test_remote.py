@@ -13,7 +13,7 @@ from minikafka.client import ClusterInfo, Node
 from minikafka.client.administration.inspection import DENIED, UNKNOWN
 from minikafka.client.network import Address
 from minikafka.tools.cluster.observation.causes import causes_of, state_of
-from minikafka.tools.cluster.observation.remote import ALWAYS_UNSEEN, RemoteCluster
+from minikafka.tools.cluster.observation.remote import ALWAYS_UNSEEN, RemoteCluster, remote_cluster
 from minikafka.tools.cluster.observation.views import BrokerView
 
 REFUSED = KafkaError(ErrorCode.NETWORK_EXCEPTION, "connection refused")
@@ -102,3 +102,11 @@ async def test_error_without_any_answer_is_the_one_that_the_user_can_mend(
     with pytest.raises(KafkaError, match=words) as raised:
         await cluster(Inspected(failures)).sights()
     assert raised.value.code is code
+
+
+async def test_cluster_that_does_not_answer_is_named_once_with_the_reason() -> None:
+    with pytest.raises(KafkaError) as caught:
+        async with remote_cluster("127.0.0.1:1", None):
+            pass
+    assert caught.value.detail.count("no broker answers at 127.0.0.1:1") == 1
+    assert "(connection refused)" in caught.value.detail
