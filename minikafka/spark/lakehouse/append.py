@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,8 +13,8 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.frames import map_in_arrow
 from minikafka.spark.lakehouse.columns import arrow_schema
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.stage import STAGED, FileStage, LakeFile
-from minikafka.spark.lakehouse.tables import LakeSettings, LakeTable, Marks, number_of
+from minikafka.spark.lakehouse.stage import STAGED, LakeFile
+from minikafka.spark.lakehouse.tables import Change, LakeSettings, LakeTable, Marks, number_of
 
 _QUERY: Final = "minikafka.stream.query"
 _BATCH: Final = "minikafka.stream.batch"
@@ -21,6 +22,8 @@ _PLAN: Final = "minikafka.stream.plan"
 _NAMES: Final = (_QUERY, _BATCH, _PLAN)
 _NONE: Final = -1
 """The value of the marks of a table whose rows were replaced by a batch."""
+_OVERWRITTEN: Final = "minikafka.overwritten"
+"""The mark of the last overwrite, a random number, without which the marks of earlier batches would stay valid."""
 
 
 class OtherStream(MinikafkaError):
@@ -41,11 +44,28 @@ class StreamBatch(NamedTuple):
         return dict(zip(_NAMES, numbers, strict=True))
 
 
+class SingleBatch(NamedTuple):
+    """A batch. `name`: the name of the pipeline. `plan`: a digest of the offsets that are read, and of the query."""
+
+    name: str
+    plan: str
+
+    @property
+    def mark(self) -> str:
+        """The name of the mark with the last batch of the pipeline."""
+        return f"minikafka.batch.{self.name}"
+
+    def number(self, overwritten: int) -> int:
+        """Return the mark of the batch in a table with this mark of its last overwrite."""
+        return number_of(f"{overwritten} {self.plan}")
+
+
 class Appended(NamedTuple):
-    """The numbers of added rows, and of timestamps that became null."""
+    """The numbers of added rows, and of timestamps that became null. `is_repeated`: an earlier run added the rows."""
 
     rows: int = 0
     nulled: int = 0
+    is_repeated: bool = False
 
 
 class LakeWriter:
@@ -77,7 +97,7 @@ class LakeWriter:
         files = self._stage(frame, f"{found.batch:012d}-{found.query[:8]}")
         if files:
             notes = {"minikafka.query": found.query, "minikafka.plan": found.plan}
-            self.table.commit(files, found.marks(), before, notes)
+            self.table.commit(Change(files, found.marks(), before, notes))
         return _total(files)
 
     def _holds(self, before: Marks, found: StreamBatch) -> bool:
@@ -92,27 +112,39 @@ class LakeWriter:
             " checkpoint, or name a new table and a new checkpoint"
         )
 
-    def add_batch(self, frame: DataFrame, mode: str, instead: str = "") -> Appended:
-        """Add the rows of a batch in one step. `mode`: append, overwrite, or error if the table exists."""
+    def add_batch(
+        self, frame: DataFrame, found: SingleBatch, mode: str, instead: str = ""
+    ) -> Appended:
+        """Add the rows of a batch in one step, unless an earlier run has added them.
+
+        `mode`: append, overwrite, or error if the table exists. `instead`: what the user may do instead of naming
+        another table, for the text of the error.
+        """
+        before = self.table.marks([*_NAMES, _OVERWRITTEN, found.mark])
+        if mode == "overwrite":
+            return self._overwrite(frame, found, before)
+        number = found.number(before.get(_OVERWRITTEN, _NONE))
+        if before.get(found.mark) == number:
+            return Appended(is_repeated=True)
         if mode == "error" and self.table.exists():
             raise ConfigError(f"{self.settings.shown} already exists: name another table{instead}")
         files = self._stage(frame, "batch")
-        is_new = mode == "overwrite"
-        if files or is_new:
-            marks = dict.fromkeys(_NAMES, _NONE) if is_new and self.table.marks(_NAMES) else {}
-            self.table.commit(files, marks, self.table.marks(list(marks)), {}, overwrite=is_new)
+        if files:
+            notes = {"minikafka.batch": found.name, "minikafka.plan": found.plan}
+            self.table.commit(Change(files, {found.mark: number}, before, notes))
+        return _total(files)
+
+    def _overwrite(self, frame: DataFrame, found: SingleBatch, before: Marks) -> Appended:
+        files = self._stage(frame, "batch")
+        now = number_of(os.urandom(8).hex())
+        marks = {_OVERWRITTEN: now, found.mark: found.number(now)}
+        marks |= {name: _NONE for name in _NAMES if name in before}
+        self.table.commit(Change(files, marks, before, overwrite=True))
         return _total(files)
 
     def _stage(self, frame: DataFrame, label: str) -> list[LakeFile]:
         layout = self.table.prepare(arrow_schema(frame.schema))
-        stage = FileStage(
-            layout.schema,
-            layout.rules,
-            layout.directory,
-            label,
-            self.settings.timestamps,
-            self.settings.compression,
-        )
+        stage = layout.stage(label, self.settings)
         rows = map_in_arrow(frame.toDF(*layout.names), stage.write, STAGED).collect()
         return [staged_file(row.asDict()) for row in rows]
 

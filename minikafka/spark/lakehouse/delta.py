@@ -5,7 +5,7 @@ A mark is the version of a transaction identifier (`txn` in Delta's protocol), w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from importlib import import_module
@@ -14,27 +14,34 @@ from typing import Any, Final
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
+from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.columns import evolution
 from minikafka.spark.lakehouse.delta_stats import statistics
-from minikafka.spark.lakehouse.places import absolute
+from minikafka.spark.lakehouse.places import absolute, data_files, is_remote
 from minikafka.spark.lakehouse.rules import HOUR, Key, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
+    COMMIT,
     COMMITS_MAX,
     ORPHAN_S,
+    Change,
     Expired,
     LakeSettings,
     Layout,
-    Marks,
     MergedFiles,
     NoLibrary,
+    NotCommitted,
     TableError,
-    check_marks,
+    commit_once,
 )
+from minikafka.spark.storage.explain import explained
 
 _EPOCH: Final = date(1970, 1, 1)
 _HOURS: Final = 24
 _HOUR_S: Final = 3600
+_UNSAFE: Final = "allow_unsafe_rename"
+_LOCKING: Final = ("locking_provider", "dynamo", "conditional_put")
+"""Parts of the names of options that only deltalake has."""
 
 
 class DeltaLakeTable:
@@ -52,6 +59,31 @@ class DeltaLakeTable:
             raise NoLibrary(
                 "the format delta needs deltalake: pip install 'minikafka[delta]'"
             ) from error
+        self._check_storage()
+
+    def _check_storage(self) -> None:
+        """Raise `ConfigError` if the place or an option of its store is not known."""
+        given = self._settings.storage
+        if unsafe := [name for name in given if _UNSAFE in name.lower()]:
+            raise ConfigError(
+                f"storage: with {unsafe[0]}, two writers could remove each other's rows: leave it out, which needs a"
+                " store with conditional writes"
+            )
+        if given and not is_remote(self._place):
+            raise ConfigError(
+                f"{self._place}: the option {min(given)} of a store has no effect on a directory: remove it, or name"
+                " a URI"
+            )
+        data_files(self._place, self._of_files)
+
+    @property
+    def _of_files(self) -> dict[str, str]:
+        """The options of the store for those who write data files, without those of commits."""
+        return {
+            name: value
+            for name, value in self._settings.storage.items()
+            if not any(part in name.lower() for part in _LOCKING)
+        }
 
     def exists(self) -> bool:
         """True if the table exists."""
@@ -60,9 +92,15 @@ class DeltaLakeTable:
 
     @property
     def _storage(self) -> dict[str, str] | None:
-        return dict(self._settings.storage) or None
+        given = dict(self._settings.storage)
+        if any(
+            "endpoint" in name.lower() and one.startswith("http:") for name, one in given.items()
+        ):
+            given.setdefault("allow_http", "true")
+        return given or None
 
-    def _load(self) -> Any:
+    def newest(self) -> Any:
+        """Return the newest state of the table."""
         with self._reported():
             return self._library.DeltaTable(self._place, storage_options=self._storage)
 
@@ -72,23 +110,38 @@ class DeltaLakeTable:
         try:
             yield
         except (self._errors.DeltaError, OSError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise TableError(f"the Delta table {self._place}: {reason}") from error
+            raise TableError(self._sentence(error)) from error
+
+    def _sentence(self, error: Exception) -> str:
+        if is_remote(self._place):
+            return explained(self._place, "", "write", error)
+        return f"the Delta table {self._place}: {_first_line(error)}"
 
     def prepare(self, rows: pa.Schema) -> Layout:
-        """Create the table, or add the columns that it lacks."""
+        """Create the table, or add the columns that it lacks.
+
+        If another driver does so at the same time, or a response is lost, the second attempt finds it done.
+        """
+        try:
+            return self._prepared(rows)
+        except TableError as error:
+            if not isinstance(error.__cause__, self._errors.DeltaError):
+                raise
+            return self._prepared(rows)
+
+    def _prepared(self, rows: pa.Schema) -> Layout:
         rules = check_rules(self._settings.partition_by, rows)
         derived = _derived(rules, rows)
         if not self.exists():
             self._create(pa.schema([*rows, *derived]), rules)
-        table = self._load()
+        table = self.newest()
         self._check_partitioning(table, rules)
         found = _schema(table)
         computed = [field.name for field in derived]
         change = evolution(found, rows, self._settings.shown, can_widen=False, derived=computed)
         if change.added:
             self._add_columns(table, change.added)
-            found = _schema(self._load())
+            found = _schema(self.newest())
         columns = list(_in_order(found, rows))
         names = tuple(field.name for field in columns)
         rules = self._rules = check_rules(rules, pa.schema(columns))
@@ -98,7 +151,7 @@ class DeltaLakeTable:
             raise ConfigError(
                 "partition_by: at least one column must be left for the files; leave out a column"
             )
-        return Layout(names, pa.schema(files), rules, f"{self._place}/data")
+        return Layout(names, pa.schema(files), rules, f"{self._place}/data", self._of_files)
 
     def _create(self, schema: pa.Schema, rules: Sequence[PartitionRule]) -> None:
         with self._reported():
@@ -124,58 +177,46 @@ class DeltaLakeTable:
 
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         """Return the marks that the table has."""
-        return _marks(self._load(), names) if self.exists() else {}
+        return self.marks_in(self.newest(), names) if self.exists() else {}
 
-    def commit(
-        self,
-        files: Sequence[LakeFile],
-        marks: Marks,
-        expected: Marks,
-        notes: Mapping[str, str],
-        *,
-        overwrite: bool = False,
-    ) -> None:
+    def marks_in(self, state: Any, names: Sequence[str]) -> dict[str, int]:
+        """Return the marks of a state."""
+        found = {name: state.transaction_version(name) for name in names}
+        return {name: number for name, number in found.items() if number is not None}
+
+    def has_commit(self, state: Any, unique: str) -> bool:
+        """True if one of the last commits has this note."""
+        return any(entry.get(COMMIT) == unique for entry in state.history(10 * COMMITS_MAX))
+
+    def commit(self, change: Change) -> None:
         """Add files and set marks in one step."""
-        for attempt in range(1, COMMITS_MAX + 1):
-            table = self._load()
-            check_marks(_marks(table, list(marks)), expected, marks, self._settings.shown)
-            try:
-                self._commit(table, files, marks, notes, "overwrite" if overwrite else "append")
-            except self._errors.DeltaError as error:
-                if attempt == COMMITS_MAX or not isinstance(error, self._errors.CommitFailedError):
-                    raise TableError(
-                        f"the Delta table {self._place}: {str(error).splitlines()[0]}"
-                    ) from error
-            else:
-                return
+        commit_once(self, change, self._settings.shown, self._attempt)
 
-    def _commit(
-        self,
-        table: Any,
-        files: Sequence[LakeFile],
-        marks: Marks,
-        notes: Mapping[str, str],
-        mode: str,
-    ) -> None:
+    def _attempt(self, state: Any, change: Change) -> None:
         library = self._library
-        transactions = [library.Transaction(name, number) for name, number in marks.items()]
+        now_ms = SystemClock().wall_ms()
+        transactions = [library.Transaction(name, number) for name, number in change.marks.items()]
         properties = library.CommitProperties(
-            custom_metadata=dict(notes), app_transactions=transactions
+            custom_metadata=dict(change.notes), app_transactions=transactions
         )
-        table.create_write_transaction(
-            [self._added(one) for one in files],
-            mode,
-            table.schema(),
-            partition_by=_partition_columns(self._rules),
-            commit_properties=properties,
-        )
+        with self._reported():
+            try:
+                state.create_write_transaction(
+                    [self._added(one, now_ms) for one in change.files],
+                    "overwrite" if change.overwrite else "append",
+                    state.schema(),
+                    partition_by=_partition_columns(self._rules),
+                    commit_properties=properties,
+                )
+            except self._errors.CommitFailedError as error:
+                raise NotCommitted(self._sentence(error)) from error
 
-    def _added(self, file: LakeFile) -> Any:
+    def _added(self, file: LakeFile, now_ms: int) -> Any:
         return self._library.transaction.AddAction(
             path=file.path.removeprefix(f"{self._place}/"),
             size=file.bytes,
             partition_values=_partition_values(self._rules, file.key),
-            modification_time=file.modified_ms,
+            modification_time=now_ms,
             data_change=True,
             stats=statistics(file.footer),
         )
@@ -183,7 +224,7 @@ class DeltaLakeTable:
     def compact(self, target_bytes: int) -> MergedFiles:
         """Merge small files. The library repeats the commit if other writers add files at the same time."""
         with self._reported():
-            metrics = self._load().optimize.compact(target_size=target_bytes)
+            metrics = self.newest().optimize.compact(target_size=target_bytes)
         return MergedFiles(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
@@ -191,7 +232,7 @@ class DeltaLakeTable:
         hours = -(-age_s // _HOUR_S)
         orphan_hours = max(hours, ORPHAN_S // _HOUR_S)
         with self._reported():
-            table = self._load()
+            table = self.newest()
             removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
             removed += table.vacuum(
                 orphan_hours, dry_run=False, enforce_retention_duration=False, full=True
@@ -199,9 +240,8 @@ class DeltaLakeTable:
         return Expired(None, len(set(removed)))
 
 
-def _marks(table: Any, names: Sequence[str]) -> dict[str, int]:
-    found = {name: table.transaction_version(name) for name in names}
-    return {name: number for name, number in found.items() if number is not None}
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 
 def _schema(table: Any) -> pa.Schema:

@@ -22,20 +22,22 @@ import pyarrow.parquet as pq
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.lakehouse import iceberg_upkeep as upkeep
 from minikafka.spark.lakehouse.columns import Evolution, evolution
-from minikafka.spark.lakehouse.places import absolute, file_uri, is_uri, opened
+from minikafka.spark.lakehouse.places import absolute, file_uri, is_remote, local_path, storage_of
 from minikafka.spark.lakehouse.rules import DATE, HOUR, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
-    COMMITS_MAX,
+    COMMIT,
     ORPHAN_S,
+    Change,
     Expired,
     LakeSettings,
     Layout,
-    Marks,
     MergedFiles,
+    NoAnswer,
     NoLibrary,
+    NotCommitted,
     TableError,
-    check_marks,
+    commit_once,
 )
 
 CATALOG_FILE: Final = "catalog.db"
@@ -50,6 +52,17 @@ _PROPERTIES: Final = {
 _ANSWER_S: Final = 60
 """Maximum time to wait for an answer of a REST catalog."""
 _NO_ANSWER: Final = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout")
+_OF_STORES: Final = {
+    "s3.connect-timeout": "20",
+    "s3.request-timeout": "60",
+    "s3.retry-strategy-impl": f"{upkeep.__name__}.{upkeep.retries.__name__}",
+}
+"""Defaults of properties. Those of pyarrow, 1 and 3 seconds and 3 attempts, fail on a busy machine."""
+_UNSURE: Final = (
+    *(*_NO_ANSWER, "ChunkedEncodingError", "CommitStateUnknownException", "ServerError"),
+    *("ServiceUnavailableError", "TooManyRequestsError"),
+)
+"""Errors after which a request may be repeated. A commit may have been made."""
 _RETRIES: Final = "commit.retry.num-retries"
 _EPOCH: Final = date(1970, 1, 1)
 
@@ -71,7 +84,7 @@ class IcebergTable:
             raise NoLibrary(
                 f"the format iceberg needs {error.name}: pip install 'minikafka[iceberg]'"
             ) from error
-        if not settings.catalog and is_uri(self._place) and not self._place.startswith("file:"):
+        if not settings.catalog and is_remote(self._place):
             raise ConfigError(
                 f"{self._place}: a table in an object storage needs a catalog: name its properties, such as uri"
             )
@@ -80,7 +93,7 @@ class IcebergTable:
     def _catalog(self) -> Any:
         """Return the catalog. Raises `TableError` if it does not answer."""
         if self._known is None:
-            given = dict(self._settings.catalog)
+            given = _OF_STORES | dict(self._settings.catalog)
             name = given.pop("name", _CATALOG)
             if not self._settings.catalog:
                 os.makedirs(self._local, exist_ok=True)
@@ -98,7 +111,7 @@ class IcebergTable:
     @property
     def _local(self) -> str:
         """The path of the table's directory, without a catalog of the user."""
-        return opened(self._place)[1]
+        return local_path(self._place)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -108,7 +121,8 @@ class IcebergTable:
         except MinikafkaError:
             raise
         except Exception as error:  # catalogs raise errors of many libraries
-            raise TableError(self._sentence(error)) from error
+            kind = NoAnswer if type(error).__name__ in _UNSURE else TableError
+            raise kind(self._sentence(error)) from error
 
     def _sentence(self, error: Exception) -> str:
         settings = self._settings
@@ -119,8 +133,8 @@ class IcebergTable:
             reason = (str(error).splitlines() or [""])[0] or name
             text = f"cannot be used for the table {settings.name} ({name}: {reason})"
         return (
-            f"catalog: {where} {text}: check its address and credentials, and that it runs; nothing was added, and"
-            " a restart continues"
+            f"catalog: {where} {text}: check its address and credentials, and that it runs; a restart continues, and"
+            " adds each row once"
         )
 
     def exists(self) -> bool:
@@ -131,7 +145,7 @@ class IcebergTable:
         with self._reported():
             return bool(catalog.table_exists(self._settings.name))
 
-    def _load(self) -> Any:
+    def newest(self) -> Any:
         """Return the newest state of the table.
 
         The library must not repeat a commit: it would add the files of a micro-batch again after those of another
@@ -148,16 +162,18 @@ class IcebergTable:
         rules = check_rules(self._settings.partition_by, rows)
         if not self.exists():
             self._create(rows, rules)
-        table = self._load()
+        table = self.newest()
         self._check_partitioning(table, rules)
         change = evolution(_schema(table), rows, self._settings.shown, can_widen=True)
         if change.added or change.widened:
             self._evolve(table, change)
-            table = self._load()
+            table = self.newest()
         known = {field.name.lower(): field for field in _schema(table)}
         columns = pa.schema([known[name.lower()] for name in rows.names])
         rules = check_rules(rules, columns)
-        return Layout(tuple(columns.names), columns, rules, f"{_plain(table.location())}/data")
+        directory = f"{local_path(table.location())}/data"
+        storage = storage_of(table.io.properties) if is_remote(directory) else {}
+        return Layout(tuple(columns.names), columns, rules, directory, storage)
 
     def _create(self, rows: pa.Schema, rules: Sequence[PartitionRule]) -> None:
         catalog = self._catalog()
@@ -196,54 +212,46 @@ class IcebergTable:
 
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         """Return the marks that the table has."""
-        return _marks(self._load(), names) if self.exists() else {}
+        return self.marks_in(self.newest(), names) if self.exists() else {}
 
-    def commit(
-        self,
-        files: Sequence[LakeFile],
-        marks: Marks,
-        expected: Marks,
-        notes: Mapping[str, str],
-        *,
-        overwrite: bool = False,
-    ) -> None:
+    def marks_in(self, state: Any, names: Sequence[str]) -> dict[str, int]:
+        """Return the marks of a state."""
+        return {name: int(state.properties[name]) for name in names if name in state.properties}
+
+    def has_commit(self, state: Any, unique: str) -> bool:
+        """True if a snapshot has this note."""
+        return any(
+            one.summary is not None and one.summary.additional_properties.get(COMMIT) == unique
+            for one in state.metadata.snapshots
+        )
+
+    def commit(self, change: Change) -> None:
         """Add files and set marks in one step."""
-        for attempt in range(1, COMMITS_MAX + 1):
-            table = self._load()
-            check_marks(_marks(table, list(marks)), expected, marks, self._settings.shown)
-            try:
-                self._commit(table, files, marks, notes, overwrite=overwrite)
-            except self._errors.CommitFailedException as error:
-                if attempt == COMMITS_MAX:
-                    raise TableError(self._sentence(error)) from error
-            else:
-                self._hint()
-                return
+        commit_once(self, change, self._settings.shown, self._attempt)
+        self._hint()
 
-    def _commit(
-        self,
-        table: Any,
-        files: Sequence[LakeFile],
-        marks: Marks,
-        notes: Mapping[str, str],
-        *,
-        overwrite: bool,
-    ) -> None:
-        texts = {name: str(number) for name, number in marks.items()}
-        added = [_data_file(table, one) for one in files]
-        with self._committing(), table.transaction() as transaction:
+    def _attempt(self, state: Any, change: Change) -> None:
+        replaced = list(_files(state)) if change.overwrite else []
+        self._replace(state, change, replaced)
+
+    def _replace(self, state: Any, change: Change, replaced: Sequence[Any]) -> None:
+        """Make a change, and remove the replaced files in the same step."""
+        texts = {name: str(number) for name, number in change.marks.items()}
+        added = [_data_file(state, one) for one in change.files]
+        with self._committing(), state.transaction() as transaction:
             if texts:
                 transaction.set_properties(texts)
-            update = transaction.update_snapshot(snapshot_properties={**notes, **texts})
-            with update.overwrite() if overwrite else update.merge_append() as snapshot:
-                for file in _files(table) if overwrite else ():
+            update = transaction.update_snapshot(snapshot_properties={**change.notes, **texts})
+            is_append = not (replaced or change.overwrite)
+            with update.merge_append() if is_append else update.overwrite() as snapshot:
+                for file in replaced:
                     snapshot.delete_data_file(file)
                 for file in added:
                     snapshot.append_data_file(file)
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
-        """Raise the library's error for a lost race unchanged, and every other error as `TableError`."""
+        """Raise the library's error for a lost race as `NotCommitted`, and every other error as `_reported`."""
         lost = None
         with self._reported():
             try:
@@ -251,65 +259,46 @@ class IcebergTable:
             except self._errors.CommitFailedException as error:
                 lost = error
         if lost is not None:
-            raise lost
+            raise NotCommitted(self._sentence(lost)) from lost
 
     def compact(self, target_bytes: int) -> MergedFiles:
         """Merge small files. Readers of older snapshots still find the files that were merged."""
-        table = self._load()
+        table = self.newest()
         if table.current_snapshot() is None:
             return MergedFiles(0, 0)
-        directory = f"{_plain(table.location())}/data"
+        directory = f"{local_path(table.location())}/data"
         with self._reported():
             groups = upkeep.small_files(table, target_bytes)
             files = [upkeep.merged(table, _schema(table), directory, tasks) for tasks in groups]
         old = [task.file for tasks in groups for task in tasks]
         if files:
-            self._replace(old, files)
+            replace = partial(self._replace, replaced=old)
+            commit_once(self, Change(files), self._settings.shown, replace)
+            self._hint()
         return MergedFiles(len(old), len(files))
-
-    def _replace(self, old: Sequence[Any], files: Sequence[LakeFile]) -> None:
-        """Replace files in one step. Raises `TableError` if another process has removed one of the old files."""
-        for attempt in range(1, COMMITS_MAX + 1):
-            table = self._load()
-            try:
-                with (
-                    self._committing(),
-                    table.transaction() as transaction,
-                    transaction.update_snapshot().overwrite() as snapshot,
-                ):
-                    for file in old:
-                        snapshot.delete_data_file(file)
-                    for one in files:
-                        snapshot.append_data_file(_data_file(table, one))
-            except self._errors.CommitFailedException as error:
-                if attempt == COMMITS_MAX:
-                    raise TableError(self._sentence(error)) from error
-            else:
-                self._hint()
-                return
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
         """Remove the snapshots that were replaced more than `age_s` seconds ago, and the files that only they have."""
-        table = self._load()
+        table = self.newest()
         old = upkeep.replaced_before(table, now_ms - 1000 * age_s)
         with self._reported():
             before = set().union(*upkeep.files_of(table))
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
                 self._hint()
-            table = self._load()
+            table = self.newest()
             data, others = upkeep.files_of(table)
             lost = before - data - others
             limit_ms = now_ms - 1000 * max(age_s, ORPHAN_S)
-            lost |= upkeep.orphans(f"{_plain(table.location())}/data", data, limit_ms)
+            lost |= upkeep.orphans(table, data, limit_ms)
             return Expired(len(old), upkeep.remove(table, lost))
 
     def _hint(self) -> None:
         """Name the newest metadata in `version-hint.text`, for readers that know only the directory."""
         if self._settings.catalog:
             return
-        table = self._load()
-        newest = _plain(table.metadata_location)
+        table = self.newest()
+        newest = local_path(table.metadata_location)
         folder, name = os.path.split(newest)
         draft = f"{folder}/version-hint.draft"
         with open(draft, "w") as file:
@@ -341,22 +330,9 @@ def _limit_waiting(catalog: Any) -> None:
         session.request = partial(session.request, timeout=_ANSWER_S)
 
 
-def _plain(location: str) -> str:
-    """Return a path for a URI of a local file, and other URIs unchanged."""
-    return (
-        "/" + location.removeprefix("file:").lstrip("/")
-        if location.startswith("file:")
-        else location
-    )
-
-
 def _schema(table: Any) -> pa.Schema:
     """Return the columns of the table, with the ids of the fields in their metadata."""
     return table.schema().as_arrow()
-
-
-def _marks(table: Any, names: Sequence[str]) -> dict[str, int]:
-    return {name: int(table.properties[name]) for name in names if name in table.properties}
 
 
 def _transform(rule: PartitionRule) -> tuple[Any, str]:

@@ -7,15 +7,21 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.lakehouse.places import opened
+from minikafka.spark.lakehouse.places import is_remote, local_path, storage_of
 from minikafka.spark.lakehouse.stage import KEEP, FileStage, LakeFile
 
 _LABEL: Final = "compact"
+
+
+def retries() -> fs.S3RetryStrategy:
+    """Return how requests to S3 are repeated, as pyiceberg's property `s3.retry-strategy-impl` wants it."""
+    return fs.AwsStandardS3RetryStrategy(max_attempts=10)
 
 
 def small_files(table: Any, target_bytes: int) -> list[list[Any]]:
@@ -47,7 +53,8 @@ def _groups(tasks: Sequence[Any], target_bytes: int) -> Iterator[list[Any]]:
 
 def merged(table: Any, schema: pa.Schema, directory: str, tasks: Sequence[Any]) -> LakeFile:
     """Write the rows of the files of one partition to a new file."""
-    stage = FileStage(schema, (), directory, _LABEL, timestamps=KEEP)
+    storage = storage_of(table.io.properties) if is_remote(directory) else {}
+    stage = FileStage(schema, (), directory, _LABEL, timestamps=KEEP, storage=storage)
     [file] = stage.files(_rows(table, tasks))
     return file._replace(key=tuple(_values(tasks[0].file)))
 
@@ -111,9 +118,10 @@ def remove(table: Any, locations: set[str]) -> int:
     return number
 
 
-def orphans(directory: str, known: set[str], limit_ms: int) -> set[str]:
-    """Return the paths of files in a directory that no snapshot has, and that were written before a time."""
-    files, place = opened(directory)
+def orphans(table: Any, known: set[str], limit_ms: int) -> set[str]:
+    """Return the paths of data files of the table that no snapshot has, and that were written before a time."""
+    directory = f"{local_path(table.location())}/data"
+    files, place = _listing(table, directory)
     names = {location.rpartition("/")[2] for location in known}
     selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
     limit = datetime.fromtimestamp(limit_ms / 1000, UTC)
@@ -122,3 +130,11 @@ def orphans(directory: str, known: set[str], limit_ms: int) -> set[str]:
         for found in files.get_file_info(selector)
         if found.is_file and found.base_name not in names and found.mtime < limit
     }
+
+
+def _listing(table: Any, directory: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of a directory of the table, and the path in it."""
+    if not is_remote(directory):
+        return fs.LocalFileSystem(), directory
+    parts = urlsplit(directory)
+    return table.io.fs_by_scheme(parts.scheme, parts.netloc), f"{parts.netloc}{parts.path}"

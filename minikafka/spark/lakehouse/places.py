@@ -1,19 +1,90 @@
-"""The one place that opens the files of a table, by the path of a file or by a URI."""
+"""Where the files of a table are: a directory, or a URI with the options of its store."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Final
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Protocol
 
-from pyarrow import fs
+from minikafka.base.errors import ConfigError
+from minikafka.spark.storage.local import sync
 
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+_STORES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "az")
+_OF_PYICEBERG: Final = {
+    "s3.endpoint": "endpoint",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+    "s3.region": "region",
+    "s3.force-virtual-addressing": "virtual_hosted_style_request",
+    "adls.account-name": "account_name",
+    "adls.account-key": "account_key",
+    "adls.sas-token": "sas_token",
+    "adls.tenant-id": "tenant_id",
+    "adls.client-id": "client_id",
+    "adls.client-secret": "client_secret",
+}
+"""The properties of pyiceberg, and the options of `minikafka.spark.storage` with the same meaning."""
+
+
+class DataFiles(Protocol):
+    """The data files of a table, in one directory."""
+
+    def open_output(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Open a new file. It is complete and durable after the `with` body has ended without an error.
+
+        After an error there is no file.
+        """
+
+
+def data_files(directory: str, storage: Mapping[str, str]) -> DataFiles:
+    """Return the files of a directory or URI. `storage`: the options of the store. Raises `ConfigError`."""
+    if not is_remote(directory):
+        return _Directory(local_path(directory))
+    scheme = directory.partition(":")[0].lower()
+    if scheme not in _STORES:
+        raise ConfigError(
+            f"{directory}: a table needs a path, or a URI that begins with s3://, gs:// or abfs://, not {scheme}://:"
+            " name one of these, or mount the file system and name its path"
+        )
+    from minikafka.spark.storage.object_store import ObjectStore
+
+    return ObjectStore(directory, storage)
+
+
+class _Directory:
+    """A directory that the driver and all executors see."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @contextmanager
+    def open_output(self, name: str) -> Iterator[BinaryIO]:
+        os.makedirs(self._path, exist_ok=True)
+        place = f"{self._path}/{name}"
+        with open(place, "xb") as file:
+            try:
+                yield file
+            except BaseException:
+                os.unlink(place)
+                raise
+            file.flush()
+            os.fsync(file.fileno())
+        sync(Path(self._path))
 
 
 def is_uri(place: str) -> bool:
     """True for a URI such as `s3://bucket/table`, false for a path."""
     return bool(_URI.match(place))
+
+
+def is_remote(place: str) -> bool:
+    """True for a URI of another store than the local file system."""
+    return is_uri(place) and not place.startswith("file:")
 
 
 def absolute(place: str) -> str:
@@ -26,17 +97,15 @@ def file_uri(place: str) -> str:
     return place if is_uri(place) else f"file://{place}"
 
 
-def opened(place: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system of a path or URI, and the path in it."""
-    if not is_uri(place):
-        return fs.LocalFileSystem(), place
-    if place.startswith("file:"):
-        return fs.LocalFileSystem(), "/" + place.removeprefix("file:").lstrip("/")
-    found, path = fs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
-    return found, str(path)
+def local_path(place: str) -> str:
+    """Return the path of a URI of a local file, and every other text unchanged."""
+    if not place.startswith("file:"):
+        return place
+    return "/" + place.removeprefix("file:").lstrip("/")
 
 
-def exists(place: str) -> bool:
-    """True if there is a file or directory at a path or URI."""
-    files, path = opened(place)
-    return bool(files.get_file_info(path).type != fs.FileType.NotFound)
+def storage_of(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of the store of an Iceberg table, from the properties with which pyiceberg reads it."""
+    return {
+        name: str(properties[key]) for key, name in _OF_PYICEBERG.items() if properties.get(key)
+    }

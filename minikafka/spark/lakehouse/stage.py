@@ -8,23 +8,21 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import fs
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.spark.lakehouse.places import opened
+from minikafka.spark.lakehouse.places import DataFiles, data_files
 from minikafka.spark.lakehouse.rules import Key, PartitionRule, out_of_range, split
 from minikafka.spark.workers import one_line_errors
 
-STAGED: Final = (
-    "path string, footer binary, key string, rows long, bytes long, modified_ms long, nulled long"
-)
+STAGED: Final = "path string, footer binary, key string, rows long, bytes long, nulled long"
 """The columns of `LakeFile`, with the key as JSON."""
 REFUSE: Final = "refuse"
 NULL: Final = "null"
@@ -48,7 +46,6 @@ class LakeFile(NamedTuple):
     key: Key
     rows: int
     bytes: int
-    modified_ms: int
     nulled: int
 
 
@@ -71,6 +68,8 @@ class FileStage:
     label: str
     timestamps: str = REFUSE
     compression: str = "zstd"
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `directory` is a URI. They may be secrets."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task, and yield a row for each file, with the columns of `STAGED`."""
@@ -141,6 +140,7 @@ class _Writing:
 
     def __init__(self, stage: FileStage) -> None:
         self._stage = stage
+        self._files = data_files(stage.directory, stage.storage)
         self._open: dict[Key, _File] = {}
         self.nulled = 0
         """The number of nulled times that no finished file reports yet."""
@@ -150,7 +150,7 @@ class _Writing:
         if key not in self._open:
             if len(self._open) >= _OPEN_MAX:
                 yield self._finished(max(self._open, key=lambda one: self._open[one].rows))
-            self._open[key] = _File(self._stage, key)
+            self._open[key] = _File(self._stage, self._files, key)
         self._open[key].add(rows)
         if sum(file.held for file in self._open.values()) > _HELD_BYTES:
             max(self._open.values(), key=lambda file: file.held).flush()
@@ -174,16 +174,19 @@ class _Writing:
 class _File:
     """A file that a task is writing. `held`: the size of the rows in memory; `rows`: the number of all rows."""
 
-    def __init__(self, stage: FileStage, key: Key) -> None:
+    def __init__(self, stage: FileStage, files: DataFiles, key: Key) -> None:
         name = f"{stage.label}-{os.urandom(8).hex()}.parquet"
         self.path = f"{stage.directory}/{name}"
         self._key = key
-        self._files, self._place = opened(self.path)
-        if isinstance(self._files, fs.LocalFileSystem):
-            self._files.create_dir(os.path.dirname(self._place), recursive=True)
-        self._sink = self._files.open_output_stream(self._place)
+        self._open = ExitStack()
+        self._sink = self._open.enter_context(files.open_output(name))
+        self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(
-            self._sink, stage.schema, compression=stage.compression, write_page_checksum=True
+            self._sink,
+            stage.schema,
+            compression=stage.compression,
+            write_page_checksum=True,
+            metadata_collector=self._footers,
         )
         self._batches: list[pa.RecordBatch] = []
         self.held = 0
@@ -208,30 +211,19 @@ class _File:
         """Write the rest and close the file."""
         self.flush()
         self._writer.close()
-        self._sink.close()
-        if isinstance(self._files, fs.LocalFileSystem):
-            _sync(self._place)
+        size = self._sink.tell()
+        self._open.close()
         footer = io.BytesIO()
-        metadata = pq.read_metadata(self._place, filesystem=self._files)
-        metadata.write_metadata_file(footer)
-        found = self._files.get_file_info(self._place)
-        modified_ms = found.mtime_ns // 1_000_000
-        return LakeFile(
-            self.path, footer.getvalue(), self._key, self.rows, found.size, modified_ms, nulled
-        )
+        self._footers[0].write_metadata_file(footer)
+        return LakeFile(self.path, footer.getvalue(), self._key, self.rows, size, nulled)
 
     def remove(self) -> None:
-        """Close and remove the file."""
-        self._writer.close()
-        self._sink.close()
-        self._files.delete_file(self._place)
+        """Give up the file, which readers have not seen."""
+        with suppress(Exception):
+            self._writer.close()
+        error = _GivenUp()
+        self._open.__exit__(type(error), error, None)
 
 
-def _sync(place: str) -> None:
-    """Fsync a local file and its directory, so that a committed file survives a power cut."""
-    for path in (place, os.path.dirname(place)):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+class _GivenUp(Exception):
+    """Tells an open file that it is not complete."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.spark.lakehouse.rules import PartitionRule
-from minikafka.spark.lakehouse.stage import LakeFile
+from minikafka.spark.lakehouse.stage import FileStage, LakeFile
 
 _LOGIN: Final = re.compile(r"//[^/@]*@")
 RECORDS: Final = "minikafka.records"
@@ -25,11 +27,23 @@ Marks = Mapping[str, int]
 ORPHAN_S: Final = 24 * 3600
 """Minimum age of a file that no state of the table has. A younger file may belong to a running task."""
 COMMITS_MAX: Final = 20
-"""Maximum number of attempts of a commit when other writers commit at the same time."""
+"""Maximum number of attempts of a commit when other writers commit at the same time, or the catalog does not answer."""
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 5.0
+COMMIT: Final = "minikafka.commit"
+"""The name under which the history of a table has a text that is unique to a commit."""
 
 
 class TableError(MinikafkaError):
     """A table or its catalog cannot be used."""
+
+
+class NoAnswer(TableError):
+    """A catalog did not answer, so it is not known whether it has carried out the request."""
+
+
+class NotCommitted(Exception):
+    """A commit has lost a race, or it is not known whether it was made. The cause is the error of the library."""
 
 
 class Overtaken(MinikafkaError):
@@ -81,6 +95,35 @@ class Layout:
     schema: pa.Schema
     rules: tuple[PartitionRule, ...]
     directory: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The options of the store, if `directory` is a URI."""
+
+    def stage(self, label: str, settings: LakeSettings) -> FileStage:
+        """Return the work of the tasks that write files. `label`: the beginning of the files' names."""
+        return FileStage(
+            self.schema,
+            self.rules,
+            self.directory,
+            label,
+            settings.timestamps,
+            settings.compression,
+            self.storage,
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """Files that are added to a table, and marks that are set, in one step.
+
+    `expected`: the values that the marks have before, without those that do not exist. `notes`: facts for people in
+    the table's history. `overwrite`: remove all other files in the same step.
+    """
+
+    files: Sequence[LakeFile]
+    marks: Marks = field(default_factory=dict)
+    expected: Marks = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    overwrite: bool = False
 
 
 class LakeTable(Protocol):
@@ -95,19 +138,10 @@ class LakeTable(Protocol):
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         """Return the marks that the table has, of these names."""
 
-    def commit(
-        self,
-        files: Sequence[LakeFile],
-        marks: Marks,
-        expected: Marks,
-        notes: Mapping[str, str],
-        *,
-        overwrite: bool = False,
-    ) -> None:
-        """Add files and set marks in one step. `overwrite`: remove all other files in the same step.
+    def commit(self, change: Change) -> None:
+        """Make a change in one step.
 
-        `expected`: the values that these marks have now, without those that do not exist. `notes`: facts for people
-        in the table's history. Raises `Overtaken` if a mark has another value, and `TableError` if the commit fails.
+        Raises `Overtaken` if a mark has another value than expected, and `TableError` if the commit fails.
         """
 
     def compact(self, target_bytes: int) -> MergedFiles:
@@ -141,11 +175,54 @@ def number_of(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1
 
 
-def check_marks(found: Marks, expected: Marks, names: Iterable[str], place: str) -> None:
+class CommitTarget(Protocol):
+    """A table as `commit_once` needs it. A state of the table is an object of the format's library."""
+
+    def newest(self) -> Any:
+        """Return the newest state. Raises `NoAnswer`, and `TableError` for other failures."""
+
+    def marks_in(self, state: Any, names: Sequence[str]) -> Marks:
+        """Return the marks of a state, of these names."""
+
+    def has_commit(self, state: Any, unique: str) -> bool:
+        """True if the history of a state has a commit with this text as its note `COMMIT`."""
+
+
+def commit_once(
+    target: CommitTarget, change: Change, place: str, attempt: Callable[[Any, Change], None]
+) -> None:
+    """Make a change, although other writers commit at the same time and responses are lost.
+
+    `attempt`: makes the change to a state; it raises `NotCommitted` if it may be repeated, or may have been made.
+    """
+    unique = os.urandom(8).hex()
+    change = Change(
+        change.files,
+        change.marks,
+        change.expected,
+        {**change.notes, COMMIT: unique},
+        change.overwrite,
+    )
+    for number in range(COMMITS_MAX):
+        try:
+            state = target.newest()
+            if number and target.has_commit(state, unique):
+                return
+            _check_marks(target.marks_in(state, list(change.marks)), change, place)
+            attempt(state, change)
+        except (NotCommitted, NoAnswer) as error:
+            if number == COMMITS_MAX - 1:
+                raise TableError(str(error)) from error
+            threading.Event().wait(min(_PAUSE_S * 2**number, _PAUSE_MAX_S))
+        else:
+            return
+
+
+def _check_marks(found: Marks, change: Change, place: str) -> None:
     """Raise `Overtaken` if a mark differs from the value that it had when the rows were computed."""
-    for name in names:
-        if found.get(name) != expected.get(name):
+    for name in change.marks:
+        if found.get(name) != change.expected.get(name):
             raise Overtaken(
-                f"{place}: another process has added rows of the same stream or archive at the same time: end one of"
-                " the two, and start the other one again"
+                f"{place}: another process has added rows of the same stream, batch or archive at the same time: end"
+                " one of the two, and start the other one again"
             )

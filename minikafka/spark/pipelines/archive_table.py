@@ -19,8 +19,8 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.lakehouse import records
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.records import SaveRecords
-from minikafka.spark.lakehouse.stage import NULL, FileStage
-from minikafka.spark.lakehouse.tables import LakeSettings, number_of
+from minikafka.spark.lakehouse.stage import NULL
+from minikafka.spark.lakehouse.tables import Change, LakeSettings, number_of
 from minikafka.spark.parquet.archive_directory import Tile, cut
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
 from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
@@ -92,14 +92,7 @@ class _Archiving:
         if not tiles:
             return
         layout = self._table.prepare(records.SCHEMA)
-        stage = FileStage(
-            layout.schema,
-            layout.rules,
-            layout.directory,
-            "records",
-            self._settings.table.timestamps,
-            self._settings.table.compression,
-        )
+        stage = layout.stage("records", self._settings.table)
         works = [SaveRecords(self._settings.options, tp, tile, stage) for tp, tile in tiles]
         size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
         name = f"archive {', '.join(self._settings.topics)}"
@@ -152,7 +145,7 @@ class _Archiving:
         for tp, offset in ends.items():
             numbers = (offset, end[tp].leader_epoch, number_of(end[tp].topic_id))
             marks |= zip(_names(tp), numbers, strict=True)
-        self._table.commit(files, marks, self._marks, _notes(ends))
+        self._table.commit(Change(files, marks, self._marks, _notes(ends)))
         self._marks |= marks
         self._totals.files += len(files)
         self._totals.bytes += sum(file.bytes for file in files)

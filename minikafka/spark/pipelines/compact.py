@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.places import absolute, exists
+from minikafka.spark.lakehouse.places import absolute, is_remote, local_path
 from minikafka.spark.lakehouse.tables import DELTA, ICEBERG, LakeSettings
 from minikafka.spark.pipelines.session.failures import PipelineError
 from minikafka.spark.pipelines.session.report import Fact, Summary
@@ -29,12 +30,19 @@ class CompactSettings:
 
 
 def format_of(place: str, *, has_catalog: bool) -> str:
-    """Return the format of the table at a path or URI. Raises `ConfigError` if there is none."""
+    """Return the format of the table at a path or URI. Raises `ConfigError` if there is none.
+
+    A table of Iceberg at a URI has a catalog.
+    """
     if has_catalog:
         return ICEBERG
-    if exists(f"{absolute(place)}/_delta_log"):
+    found = absolute(place)
+    if is_remote(found):
         return DELTA
-    if exists(f"{absolute(place)}/metadata"):
+    directory = Path(local_path(found))
+    if (directory / "_delta_log").exists():
+        return DELTA
+    if (directory / "metadata").exists():
         return ICEBERG
     raise ConfigError(f"{place}: there is no table of Delta Lake or Iceberg")
 

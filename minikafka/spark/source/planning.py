@@ -221,29 +221,42 @@ def plan_batch(options: ReadOptions, selection: Selection = EVERYTHING) -> list[
     a bound does not match the existing partitions.
     """
     with _asking(options) as cluster:
-        partitions = cluster.partitions()
-        earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
-        warn_of_open_transactions(cluster.leaders, latest, cluster.deadline)
-        starting = cluster.start(earliest, latest)
-        ending = cluster.resolve(options.ending, earliest, latest)
+        inside, latest = _bounds(cluster)
         since = cluster.selected_starts(selection, latest)
-        inside = {
-            tp: [
-                cluster.inside(tp, offset, earliest[tp].offset, latest[tp].offset)
-                for offset in (starting[tp].offset, _end(ending[tp], latest[tp]))
-            ]
-            for tp in partitions
-        }
+    ranges = []
+    for found in inside:
+        ranges += selection.narrowed(found, since.get(found.tp, 0))
+    return split(ranges, options.max_records, options.min_partitions)
+
+
+def batch_ranges(options: ReadOptions) -> list[tuple[OffsetRange, str]]:
+    """Return the range of each partition that a batch would read now, with the topic id. Errors as `plan_batch`."""
+    with _asking(options) as cluster:
+        inside, latest = _bounds(cluster)
+    return [(found, latest[found.tp].topic_id) for found in inside]
+
+
+def _bounds(cluster: _Cluster) -> tuple[list[OffsetRange], Positions]:
+    """Return the range of each partition, and the ends of the logs."""
+    options = cluster.options
+    partitions = cluster.partitions()
+    earliest, latest = (cluster.ends(partitions, which) for which in (EARLIEST, LATEST))
+    warn_of_open_transactions(cluster.leaders, latest, cluster.deadline)
+    starting = cluster.start(earliest, latest)
+    ending = cluster.resolve(options.ending, earliest, latest)
     ranges = []
     for tp in partitions:
-        start, end = starting[tp].offset, _end(ending[tp], latest[tp])
-        if start > end:
+        wanted = starting[tp].offset, _end(ending[tp], latest[tp])
+        start, end = (
+            cluster.inside(tp, offset, earliest[tp].offset, latest[tp].offset) for offset in wanted
+        )
+        if wanted[0] > wanted[1]:
             raise ConfigError(
-                f"option {options.starting.option} puts the start of {tp} at offset {start}, beyond its"
-                f" end {end} by {options.ending.option}: start it at {end} or before, or end it later"
+                f"option {options.starting.option} puts the start of {tp} at offset {wanted[0]}, beyond its"
+                f" end {wanted[1]} by {options.ending.option}: start it at {wanted[1]} or before, or end it later"
             )
-        ranges += selection.narrowed(OffsetRange(tp, *inside[tp]), since.get(tp, 0))
-    return split(ranges, options.max_records, options.min_partitions)
+        ranges.append(OffsetRange(tp, start, end))
+    return ranges, latest
 
 
 def _end(wanted: Position, latest: Position) -> int:

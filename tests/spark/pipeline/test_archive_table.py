@@ -13,7 +13,7 @@ from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.spark.lakehouse.delta import DeltaLakeTable
 from minikafka.spark.lakehouse.iceberg import IcebergTable
-from minikafka.spark.lakehouse.tables import FORMATS
+from minikafka.spark.lakehouse.tables import DELTA, FORMATS, ICEBERG
 from minikafka.spark.pipelines import archive
 from minikafka.spark.pipelines.archive import ArchiveSettings
 from minikafka.spark.pipelines.run.definition import Overrides, parse
@@ -39,6 +39,16 @@ def save(spark, cluster, tmp_path: Path):
     return run
 
 
+def dies_after(commit):
+    """Return a commit after which the driver dies."""
+
+    def dies(self, change):
+        commit(self, change)
+        raise RuntimeError("killed")
+
+    return dies
+
+
 async def test_archive_in_a_table_has_each_record_once_although_the_driver_dies_after_a_commit(
     client: Client, save, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -52,14 +62,8 @@ async def test_archive_in_a_table_has_each_record_once_although_the_driver_dies_
     await client.produce("other", odd, partition=0)
     wanted = {("tabled", partition, offset) for partition in range(2) for offset in range(2)}
     for kind, table in zip(FORMATS, (DeltaLakeTable, IcebergTable), strict=True):
-        commit = table.commit
-
-        def dies(self, *given, _commit=commit, **named):
-            _commit(self, *given, **named)
-            raise RuntimeError("killed")
-
         with monkeypatch.context() as patch:
-            patch.setattr(table, "commit", dies)
+            patch.setattr(table, "commit", dies_after(table.commit))
             with pytest.raises(RuntimeError, match="killed"):
                 await save(kind, "tabled")
         assert (await save(kind, "tabled")).facts["records"] == 0
@@ -107,7 +111,7 @@ SINK = """
 
 @pytest.mark.parametrize("kind", FORMATS)
 async def test_pipeline_of_a_file_adds_each_record_to_a_table_once(
-    spark, cluster, client: Client, tmp_path: Path, kind: str
+    spark, cluster, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ):
     topic = f"laked-{kind}"
     await client.create_topics(NewTopic(topic, 1, 1))
@@ -122,7 +126,15 @@ async def test_pipeline_of_a_file_adds_each_record_to_a_table_once(
     assert counts == [(2, 1), (1, 0)]
     batch = text.replace(checkpoint, 'trigger = "batch"')
     definition = parse(batch, "f.toml", Overrides(lambda: cluster.bootstrap))
+    table = {DELTA: DeltaLakeTable, ICEBERG: IcebergTable}[kind]
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "commit", dies_after(table.commit))
+        with pytest.raises(RuntimeError, match="killed"):
+            await asyncio.to_thread(run, spark, definition, Report())
     found = (await asyncio.to_thread(run, spark, definition, Report())).facts
-    assert (found["rows_written"], found["timestamps_nulled"]) == (3, 1)
+    assert (found["rows_written"], found["timestamps_nulled"]) == (0, 0)
     for reader in READERS[kind]:
         assert rows_of(kind, path, "offset", reader=reader) == [(0,), (0,), (1,), (1,), (2,), (2,)]
+    await client.produce(topic, [Record(timestamp=NOW_MS)], partition=0)
+    found = (await asyncio.to_thread(run, spark, definition, Report())).facts
+    assert (found["records_read"], found["rows_written"]) == (4, 4)

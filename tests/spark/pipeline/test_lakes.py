@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from support.spark.lakes import READERS, rows_of, settings_of
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.spark.lakehouse.append import LakeWriter
+from minikafka.spark.lakehouse.append import Appended, LakeWriter, SingleBatch
 from minikafka.spark.lakehouse.opening import DeltaLakeTable, IcebergTable
 from minikafka.spark.lakehouse.programs import append_to_table
 from minikafka.spark.lakehouse.tables import FORMATS
@@ -23,6 +23,7 @@ from minikafka.spark.pipelines.streams.lakes import LakeStream
 
 TABLES: dict[str, type[Any]] = {"delta": DeltaLakeTable, "iceberg": IcebergTable}
 Run = Callable[..., int]
+BATCH = SingleBatch("tests", "plan")
 
 
 class Killed(RuntimeError):
@@ -162,12 +163,16 @@ ODD = """
 def test_values_of_all_types_are_read_back(spark, tmp_path, format, partition_by):
     frame = spark.sql(ODD)
     writer = LakeWriter(settings_of(format, tmp_path / format, partition_by=partition_by))
-    assert writer.add_batch(frame, "append").rows == 2
+    assert writer.add_batch(frame, BATCH, "append").rows == 2
     assert rows_of(format, tmp_path / format, *frame.columns) == [(None,) * 9, VALUES]
+    assert writer.add_batch(frame, BATCH, "error").is_repeated
+    other = SingleBatch("other", "plan")
     with pytest.raises(MinikafkaError, match="already exists: name another table"):
-        writer.add_batch(frame, "error")
-    writer.add_batch(frame.limit(1), "overwrite")
+        writer.add_batch(frame, other, "error")
+    writer.add_batch(frame.limit(1), other, "overwrite")
     assert len(rows_of(format, tmp_path / format, "text")) == 1
+    assert writer.add_batch(frame, BATCH, "append").rows == 2
+    assert writer.add_batch(frame, BATCH, "append").is_repeated
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -177,13 +182,13 @@ def test_time_out_of_range_is_refused_or_null_and_counted(spark, tmp_path, forma
         " from range(3)"
     )
     with pytest.raises(Exception, match="Python") as failed:
-        LakeWriter(settings_of(format, tmp_path / format)).add_batch(frame, "append")
+        LakeWriter(settings_of(format, tmp_path / format)).add_batch(frame, BATCH, "append")
     text = str(explain(failed.value))
     assert text.startswith(
         "column t of topic clicks, partition 3, offset 1 is 999999999999999999 us"
     ), text
     kept = LakeWriter(settings_of(format, tmp_path / format, timestamps="null"))
-    assert kept.add_batch(frame, "append") == (3, 1)
+    assert kept.add_batch(frame, BATCH, "append") == Appended(3, 1)
     assert [row[1] is None for row in rows_of(format, tmp_path / format, "offset", "t")] == [
         False,
         True,

@@ -13,6 +13,7 @@ The server is moto's, of S3, which runs while the tests do. MINIKAFKA_STORE name
 from __future__ import annotations
 
 import http.client
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -194,7 +196,7 @@ class FailingProxy:
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         """Serve one request, or fail it."""
-        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        body = _body(request)
         way = self._way()
         if way == 0:
             request.send_response(503)
@@ -222,7 +224,13 @@ class FailingProxy:
         target = urlsplit(self._target.endpoint)
         connection = http.client.HTTPConnection(str(target.hostname), target.port, timeout=60)
         try:
-            connection.request(request.command, request.path, body, dict(request.headers))
+            left_out = ("transfer-encoding", "expect")
+            headers = {
+                name: value
+                for name, value in request.headers.items()
+                if name.lower() not in left_out
+            }
+            connection.request(request.command, request.path, body, headers)
             response = connection.getresponse()
             return response, response.read()
         finally:
@@ -233,3 +241,42 @@ class FailingProxy:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+def _body(request: BaseHTTPRequestHandler) -> bytes:
+    """Return the body of a request, which pyarrow's client of S3 sends in chunks."""
+    if request.headers.get("Transfer-Encoding", "").lower() != "chunked":
+        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
+    parts = []
+    while size := int(request.rfile.readline().partition(b";")[0], 16):
+        parts.append(request.rfile.read(size))
+        request.rfile.readline()
+    while request.rfile.readline().strip():
+        pass
+    return b"".join(parts)
+
+
+class ProxyProcess:
+    """A `FailingProxy` in a process of its own, for clients that block the threads of this one (deltalake)."""
+
+    def __init__(self, server: Server, every: int = 10) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._end, there = context.Pipe()
+        self._process = context.Process(target=_serve, args=(there, server, every), daemon=True)
+        self._process.start()
+        self.endpoint: str = self._end.recv()
+
+    def close(self) -> int:
+        """Stop the proxy. Return the number of requests that it has failed."""
+        self._end.send("stop")
+        failed: int = self._end.recv()
+        self._process.join()
+        return failed
+
+
+def _serve(end: Connection, server: Server, every: int) -> None:
+    proxy = FailingProxy(server, every)
+    end.send(proxy.endpoint)
+    end.recv()
+    proxy.close()
+    end.send(proxy.failed)

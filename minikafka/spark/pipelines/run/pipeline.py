@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.datasource import FORMAT
+from minikafka.spark.pipelines.run.batches import planned
 from minikafka.spark.pipelines.run.columns import (
     MALFORMED,
     REASON,
@@ -29,6 +30,7 @@ from minikafka.spark.pipelines.run.definition import (
     SourceView,
     Step,
 )
+from minikafka.spark.pipelines.run.lakes import LakeSink
 from minikafka.spark.pipelines.run.sinks import save, shaped, stream_output
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
 from minikafka.spark.pipelines.streams import dead_letters
@@ -83,6 +85,9 @@ def _with_schema(source: SourceView, decode: Decode, table: str, part: str = "va
 
 def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> Summary:
     observations: dict[str, Observation] = {}
+    content = None
+    if isinstance(definition.sink, LakeSink):
+        definition, content = planned(definition)
 
     def observe(frame: DataFrame, name: str) -> DataFrame:
         observations[name] = Observation(name)
@@ -93,7 +98,7 @@ def _run_batch(spark: SparkSession, definition: Definition, report: Report) -> S
 
     frame = _views(spark, definition, read, observe)
     with report.stage(definition.name):
-        facts = save(frame, definition.sink, report)
+        facts = save(frame, definition.sink, report, content)
         dead = [
             dead_letters.send(
                 _letters(spark.read, one), connection_of(one.options), one.dead_letter

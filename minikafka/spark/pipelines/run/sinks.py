@@ -13,7 +13,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.key_stores import prepared
-from minikafka.spark.lakehouse.append import LakeWriter
+from minikafka.spark.lakehouse.append import LakeWriter, SingleBatch
 from minikafka.spark.lakehouse.stage import NULL
 from minikafka.spark.pipelines.run.columns import as_records
 from minikafka.spark.pipelines.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
@@ -45,10 +45,18 @@ def shaped(frame: DataFrame, sink: Sink) -> DataFrame:
     return frame
 
 
-def save(frame: DataFrame, sink: Sink, report: Report) -> Mapping[str, Fact]:
-    """Write a table to the sink. Return further facts about the result."""
+def save(
+    frame: DataFrame, sink: Sink, report: Report, content: SingleBatch | None
+) -> Mapping[str, Fact]:
+    """Write a table to the sink. Return further facts about the result.
+
+    `content`: what the batch consists of, for a sink that adds a batch once.
+    """
     if isinstance(sink, LakeSink):
-        added = LakeWriter(sink.settings).add_batch(frame, sink.mode, instead=_OTHER_MODES)
+        assert content is not None, "a batch into a table is planned before"
+        added = LakeWriter(sink.settings).add_batch(frame, content, sink.mode, _OTHER_MODES)
+        if added.is_repeated:
+            report.note(f"{sink.settings.shown} has the rows of this batch: nothing was added")
         return _nulled(sink, added.nulled)
     if isinstance(sink, ConsoleSink):
         report.table(_shown(frame, sink.rows, _ROWS))

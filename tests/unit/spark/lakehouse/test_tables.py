@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.spark.lakes import READERS, arrow_of, rows_of, settings_of
+from deltalake import DeltaTable
+from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
@@ -21,7 +22,10 @@ from minikafka.spark.lakehouse.tables import (
     DELTA,
     FORMATS,
     ICEBERG,
+    Change,
     LakeTable,
+    NoAnswer,
+    NotCommitted,
     Overtaken,
     TableError,
 )
@@ -65,9 +69,9 @@ def test_two_writers_of_the_same_rows_commit_only_one_time(tmp_path, format):
     settings = settings_of(format, tmp_path)
     first, second = open_table(settings), open_table(settings)
     files = [staged(one, rows(0, 3)) for one in (first, second)]
-    first.commit(files[0], {"minikafka.batch": 0}, {}, {})
+    first.commit(Change(files[0], {"minikafka.batch": 0}))
     with pytest.raises(Overtaken, match="another process has added rows of the same stream"):
-        second.commit(files[1], {"minikafka.batch": 0}, {}, {})
+        second.commit(Change(files[1], {"minikafka.batch": 0}))
     assert offsets_of(format, tmp_path) == [0, 1, 2]
 
 
@@ -78,18 +82,52 @@ def test_writer_that_is_overtaken_between_its_check_and_its_commit_adds_nothing(
     settings = settings_of(format, tmp_path)
     first, second = open_table(settings), open_table(settings)
     files = [staged(one, rows(0, 3)) for one in (first, second)]
-    commit = type(second)._commit
-    others = [lambda: first.commit(files[0], {"minikafka.batch": 0}, {}, {})]
+    commit = type(second)._attempt
+    others = [lambda: first.commit(Change(files[0], {"minikafka.batch": 0}))]
 
     def late(self, *given, **named):
         if self is second and others:
             others.pop()()
         return commit(self, *given, **named)
 
-    monkeypatch.setattr(type(second), "_commit", late)
+    monkeypatch.setattr(type(second), "_attempt", late)
     with pytest.raises(Overtaken):
-        second.commit(files[1], {"minikafka.batch": 0}, {}, {})
+        second.commit(Change(files[1], {"minikafka.batch": 0}))
     assert offsets_of(format, tmp_path) == [0, 1, 2]
+
+
+@each_format
+def test_commit_whose_response_is_lost_is_not_made_again(tmp_path, monkeypatch, format):
+    table = open_table(settings_of(format, tmp_path))
+    attempt = type(table)._attempt
+    lost = [NotCommitted("the response is lost"), NoAnswer("the catalog is away")]
+
+    def loses(self, state, change):
+        attempt(self, state, change)
+        raise lost.pop()
+
+    monkeypatch.setattr(type(table), "_attempt", loses)
+    for number in range(2):
+        files, marks = staged(table, rows(3 * number, 3)), {"minikafka.batch": number}
+        table.commit(Change(files, marks, _before(number)))
+    assert not lost
+    assert offsets_of(format, tmp_path) == list(range(6))
+
+
+def test_catalog_that_comes_back_during_a_commit_gets_the_rows(tmp_path, monkeypatch):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    files = staged(table, rows(0, 3))
+    newest = type(table).newest
+    away = [NoAnswer("the catalog is away")] * 2
+
+    def fails(self):
+        if away:
+            raise away.pop()
+        return newest(self)
+
+    monkeypatch.setattr(type(table), "newest", fails)
+    table.commit(Change(files, {"minikafka.batch": 0}))
+    assert offsets_of(ICEBERG, tmp_path) == [0, 1, 2]
 
 
 @each_format
@@ -97,16 +135,16 @@ def test_writers_of_different_rows_both_commit(tmp_path, monkeypatch, format):
     settings = settings_of(format, tmp_path)
     first, second = open_table(settings), open_table(settings)
     files = [staged(first, rows(0, 3)), staged(second, rows(3, 3))]
-    commit = type(second)._commit
-    others = [lambda: first.commit(files[0], {"minikafka.a": 1}, {}, {})]
+    commit = type(second)._attempt
+    others = [lambda: first.commit(Change(files[0], {"minikafka.a": 1}))]
 
     def late(self, *given, **named):
         if self is second and others:
             others.pop()()
         return commit(self, *given, **named)
 
-    monkeypatch.setattr(type(second), "_commit", late)
-    second.commit(files[1], {"minikafka.b": 2}, {}, {})
+    monkeypatch.setattr(type(second), "_attempt", late)
+    second.commit(Change(files[1], {"minikafka.b": 2}))
     for reader in READERS[format]:
         assert offsets_of(format, tmp_path, reader) == list(range(6))
     assert second.marks(["minikafka.a", "minikafka.b"]) == {"minikafka.a": 1, "minikafka.b": 2}
@@ -120,12 +158,8 @@ def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
     settings = settings_of(format, tmp_path, partition_by=partition_by)
     table = open_table(settings)
     for number in range(4):
-        table.commit(
-            staged(table, rows(10 * number, 10)),
-            {"minikafka.batch": number},
-            _before(number),
-            {},
-        )
+        marks = {"minikafka.batch": number}
+        table.commit(Change(staged(table, rows(10 * number, 10)), marks, _before(number)))
     before = list(tmp_path.rglob("*.parquet"))
     old, young = (tmp_path / "data" / f"{name}.parquet" for name in ("old", "young"))
     old.write_text("killed long ago")
@@ -149,15 +183,39 @@ def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
         assert offsets_of(format, tmp_path, reader) == wanted
     assert table.marks(["minikafka.batch"]) == {"minikafka.batch": 3}
     assert table.compact(1 << 20).merged == 0
-    table.commit(staged(table, rows(40, 5)), {"minikafka.batch": 4}, {"minikafka.batch": 3}, {})
+    table.commit(Change(staged(table, rows(40, 5)), {"minikafka.batch": 4}, _before(4)))
     assert offsets_of(format, tmp_path) == list(range(45))
+
+
+@each_format
+def test_reader_of_an_older_state_reads_on_during_compaction_and_expiry(tmp_path, format):
+    settings = settings_of(format, tmp_path)
+    table = open_table(settings)
+    for number in range(3):
+        table.commit(Change(staged(table, rows(5 * number, 5))))
+    if format == DELTA:
+        held = DeltaTable(str(tmp_path))
+        batches = iter(held.to_pyarrow_dataset().scanner(columns=["offset"]).to_batches())
+        again = DeltaTable(str(tmp_path), version=held.version()).to_pyarrow_dataset
+    else:
+        found = iceberg_table(tmp_path)
+        batches = iter(found.scan(selected_fields=("offset",)).to_arrow_batch_reader())
+        snapshot = found.current_snapshot().snapshot_id
+        again = iceberg_table(tmp_path).scan(snapshot_id=snapshot).to_arrow
+    first = next(batches)
+    done = compact.run(compact.CompactSettings(settings, 1 << 20, DAY_S))
+    assert done.facts["files_merged"] == 3
+    rest = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert sorted(first.column("offset").to_pylist() + rest) == list(range(15))
+    read = again() if format == ICEBERG else again().to_table()
+    assert sorted(read.column("offset").to_pylist()) == list(range(15))
 
 
 def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_path):
     table = open_table(settings_of(ICEBERG, tmp_path))
     for number in range(3):
-        table.commit(staged(table, rows(number, 2)), {}, {}, {})
-    snapshots = table._load().metadata.snapshots
+        table.commit(Change(staged(table, rows(number, 2))))
+    snapshots = table.newest().metadata.snapshots
     limit_ms = snapshots[1].timestamp_ms + 1
     assert table.expire(0, limit_ms).snapshots == 1
 
@@ -166,22 +224,18 @@ def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_p
 def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeypatch, format):
     table = open_table(settings_of(format, tmp_path))
     for number in range(3):
-        table.commit(
-            staged(table, rows(2 * number, 2)),
-            {"minikafka.batch": number},
-            table.marks(["minikafka.batch"]),
-            {},
-        )
+        marks = {"minikafka.batch": number}
+        table.commit(Change(staged(table, rows(2 * number, 2)), marks, _before(number)))
     if format == ICEBERG:
         replace = type(table)._replace
         stream = open_table(settings_of(format, tmp_path))
+        others = [stream]
 
-        def late(self, *given):
-            stream.commit(
-                staged(stream, rows(6, 2)), {"minikafka.batch": 3}, {"minikafka.batch": 2}, {}
-            )
-            monkeypatch.undo()
-            replace(self, *given)
+        def late(self, *given, **named):
+            if self is table and others:
+                files, marks = staged(stream, rows(6, 2)), {"minikafka.batch": 3}
+                others.pop().commit(Change(files, marks, _before(3)))
+            replace(self, *given, **named)
 
         monkeypatch.setattr(type(table), "_replace", late)
     assert table.compact(1 << 20).merged == 3
@@ -191,9 +245,9 @@ def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeyp
 @each_format
 def test_column_is_added_and_a_narrower_column_is_refused(tmp_path, format):
     table = open_table(settings_of(format, tmp_path))
-    table.commit(staged(table, rows(0, 2)), {}, {}, {})
+    table.commit(Change(staged(table, rows(0, 2))))
     wider = SCHEMA.append(pa.field("more", pa.list_(pa.field("element", pa.string()))))
-    table.commit(staged(table, rows(2, 2, wider)), {}, {}, {})
+    table.commit(Change(staged(table, rows(2, 2, wider))))
     assert arrow_of(format, tmp_path).num_rows == 4
     with pytest.raises(SchemaNarrows, match="the rows have no column more, which"):
         table.prepare(SCHEMA)
@@ -207,13 +261,13 @@ def test_int_becomes_bigint_in_an_iceberg_table_only(tmp_path):
     for kind in FORMATS:
         table = open_table(settings_of(kind, tmp_path / kind))
         one = pa.RecordBatch.from_pylist([{"n": 1}], schema=before)
-        table.commit(staged(table, one), {}, {}, {})
+        table.commit(Change(staged(table, one)))
         if kind == DELTA:
             with pytest.raises(SchemaNarrows, match="column n is bigint now, and int in"):
                 table.prepare(after)
             continue
         wide = pa.RecordBatch.from_pylist([{"n": 1 << 40}], schema=after)
-        table.commit(staged(table, wide), {}, {}, {})
+        table.commit(Change(staged(table, wide)))
         assert rows_of(kind, tmp_path / kind, "n") == [(1,), (1 << 40,)]
 
 
@@ -247,8 +301,8 @@ def test_catalog_that_does_not_answer_is_named_in_one_sentence(tmp_path):
     with pytest.raises(TableError) as failed:
         table.exists()
     assert str(failed.value) == (
-        "catalog: http://127.0.0.1:9 does not answer: check its address and credentials, and that it runs; nothing"
-        " was added, and a restart continues"
+        "catalog: http://127.0.0.1:9 does not answer: check its address and credentials, and that it runs; a"
+        " restart continues, and adds each row once"
     )
 
 
