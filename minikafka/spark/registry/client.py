@@ -178,7 +178,8 @@ class RegistryClient:
         except RegistryFailed as error:
             raise RegistryError(
                 f"{URL} {self._address}: it cannot compile the Protobuf schema with the id {schema_id}: {error.answer};"
-                " use a registry that answers format=serialized, such as Karapace or Confluent's"
+                " use a registry that answers format=serialized, such as Confluent's, or for files without references"
+                " Karapace"
             ) from None
 
     def _object(self, response: _Response) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 from support.spark.schema_registry import StandInRegistry, running_registry
 
@@ -21,7 +22,7 @@ from minikafka.spark.pipelines.run.pipeline import run
 from minikafka.spark.pipelines.session.failures import explain
 from minikafka.spark.pipelines.session.report import Report, Silent, Summary
 from minikafka.spark.registry import client as registry_client
-from minikafka.spark.registry import decoded, encoded
+from minikafka.spark.registry import decoded, encoded, functions
 from minikafka.spark.registry.framing import header
 
 ORDER = {
@@ -199,6 +200,86 @@ async def test_pipeline_decodes_and_encodes_keys(client, contents, pipeline, reg
     assert pipeline("reg-keys", permissive + numbered, checkpoint="n").facts["malformed"] == 1
     found = [(one.key, one.value) for one in await contents("reg-numbered")]
     assert found == [(header(4) + b"7", b'{"id":1}'), *[(None, b'{"id":1}')] * 2]
+
+
+@pytest.fixture
+def no_retries_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark's workers not wait for a registry that fails."""
+    real = functions._Decoding
+
+    def impatient(work):
+        task = real(work)
+
+        def run(*columns):
+            from minikafka.spark.registry import client
+
+            client.RETRY_SECONDS = 0.0
+            return task(*columns)
+
+        return run
+
+    monkeypatch.setattr(functions, "_Decoding", impatient)
+
+
+async def test_stream_ends_when_the_registry_fails_and_continues_after_a_restart(
+    client, cluster, contents, no_retries_in_workers, spark, tmp_path
+):
+    await client.create_topics(NewTopic("reg-live", 1, 3), NewTopic("reg-lived", 1, 3))
+    registry = StandInRegistry()
+    registry.add("reg-live-value", ORDER)
+
+    async def produce(*values: bytes) -> None:
+        await client.produce("reg-live", [Record(value=one) for one in values], partition=0)
+
+    def started():
+        servers = {"kafka.bootstrap.servers": cluster.bootstrap}
+        reader = spark.readStream.format("minikafka").options(**servers, subscribe="reg-live")
+        options = {"schema.registry.url": registry.url, "topic": "reg-live", "version": "1"}
+        frame = reader.option("startingOffsets", "earliest").load()
+        orders = decoded(
+            frame, "confluent_avro", options | {"basic.auth.user.info": "ann:of-yesterday"}
+        )
+        rows = orders.select(f.col("value.id").cast("string").cast("binary").alias("value"))
+        writer = rows.writeStream.format("minikafka").options(**servers, topic="reg-lived")
+        writer = writer.option("exactlyOnce", "true")
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    def failure_of(query) -> str:
+        with pytest.raises(StreamingQueryException) as caught:
+            query.processAllAvailable()
+        return str(explain(caught.value))
+
+    async def written() -> list[bytes | None]:
+        return sorted(one.value for one in await contents("reg-lived"))
+
+    with running_registry(registry):
+        query = started()
+        await produce(BOLT, BOLT)
+        query.processAllAvailable()
+    await produce(BOLT, BOLT)
+    query.processAllAvailable()  # the workers know the schema, and need no registry
+    assert await written() == [b"1"] * 4
+
+    more = {**ORDER, "fields": [*ORDER["fields"], {"name": "n", "type": "int", "default": 0}]}
+    assert registry.add("reg-live-value", more) == 2
+    await produce(BOLT, header(2) + b"\x04\x00\x00")
+    where, again = (
+        f"schema.registry.url {registry.url}",
+        "check the address, and that the registry runs",
+    )
+    assert failure_of(query) == f"{where}: no answer (Connection refused); {again}"
+    refused = "the registry refuses the login (HTTP 401); check basic.auth.user.info: it may be wrong or expired"
+    for status, text in ((500, f"HTTP 500 (Internal Server Error); {again}"), (401, refused)):
+        registry.failing = {"/schemas/ids/2": status}
+        with running_registry(registry):
+            assert failure_of(started()) == f"{where}: {text}"
+        assert await written() == [b"1"] * 4, "nothing of the micro-batch is visible"
+    registry.failing = {}
+    with running_registry(registry):
+        query = started()
+        query.processAllAvailable()
+        query.stop()
+    assert await written() == [*[b"1"] * 5, b"2"]
 
 
 def test_program_encodes_and_decodes_each_format(spark, registry):
