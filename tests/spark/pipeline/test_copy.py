@@ -112,23 +112,25 @@ async def test_page_shows_rows_bytes_and_waits_of_a_copy_that_runs(
     )
     report = Report()
     report.is_scraped = True
-    pages: list[str] = []
+    found: dict[str, float] = {}
+    pause = threading.Event()
 
     def scrape(port: int) -> None:
-        """Read the page until all records are read and written, then stop the copy."""
-        while not (pages and re.search(r"rows_written_total\S+ 100\n", pages[-1])):
+        """Read the page until it shows that all records are read, then stop the copy."""
+        while found.get("rows_read_total") != 100 or found["bytes_read_total"] < 100_000:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
-                pages.append(page.read().decode())
+                text = page.read().decode()
+            rows = re.findall(r"minikafka_pipeline_(\w+)\{[^}]*\} (\S+)", text)
+            found.update((name, float(value)) for name, value in rows)
+            pause.wait(0.1)
         for query in spark.streams.active:
             query.stop()
 
     with metrics_page(("127.0.0.1", 0), metrics_of("seen", report.counts)) as port:
-        scraper = threading.Thread(target=scrape, args=(port,))
+        scraper = threading.Thread(target=scrape, args=(port,), daemon=True)
         scraper.start()
         run(spark, settings, report)
         scraper.join()
-    rows = re.findall(r"minikafka_pipeline_(\w+)\{[^}]*\} (\S+)", pages[-1])
-    found = {name: float(value) for name, value in rows}
     assert found["rows_read_total"] == 100
     assert 100_000 < found["bytes_read_total"] < 103_000
     assert found["broker_wait_seconds_total"] > 0
