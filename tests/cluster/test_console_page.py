@@ -5,6 +5,7 @@ All tests share one console, one browser and one page, because each of them cost
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -182,6 +183,13 @@ def test_grid_is_used_with_the_keyboard_alone(page: Any) -> None:
     page.keyboard.press("Escape")
 
     expect(grid).to_be_visible()
+
+
+def test_cluster_view_has_a_structure_for_screen_readers(page: Any) -> None:
+    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(h => +h.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert page.locator("[role=grid] [tabindex]").count() == 0
 
 
 def test_partition_shows_its_replicas_and_goes_back_in_time(page: Any) -> None:

@@ -14,23 +14,20 @@ export class Grid {
     this.space = el("div", { class: "grid-space", role: "rowgroup" });
     this.body = el(
       "div",
-      { class: "grid-scroll", onscroll: () => this.draw(), tabindex: -1 },
-      el("div", { role: "rowgroup", class: "grid-top" }, this.head),
-      this.space,
-    );
-    this.element = el(
-      "div",
       {
         role: "grid",
-        class: "grid",
+        class: "grid-scroll",
         tabindex: 0,
         "aria-label": label,
         "aria-readonly": "true",
         onkeydown: (event) => this.move(event),
         onfocus: () => this.draw(),
+        onscroll: () => this.draw(),
       },
-      this.body,
+      el("div", { role: "rowgroup", class: "grid-top" }, this.head),
+      this.space,
     );
+    this.element = el("div", { class: "grid" }, this.body);
     this.id = `grid-${Math.random().toString(36).slice(2, 8)}`;
     this.setColumns(columns);
     new ResizeObserver(() => this.draw()).observe(this.body);
@@ -43,14 +40,14 @@ export class Grid {
         el("div", { role: "columnheader", class: `cell ${column.className}`, title: column.title }, column.name),
       ),
     );
-    set(this.element, "aria-colcount", columns.length);
+    set(this.body, "aria-colcount", columns.length);
     for (const node of this.pool.values()) node.remove();
     this.pool.clear();
   }
 
   setItems(items) {
     this.items = items;
-    set(this.element, "aria-rowcount", items.length + 1);
+    set(this.body, "aria-rowcount", items.length + 1);
     this.space.style.height = `${items.length * ROW_PX}px`;
     this.active[0] = Math.max(0, Math.min(this.active[0], items.length - 1));
     this.draw();
@@ -70,7 +67,7 @@ export class Grid {
       this.drawRow(node, index);
     }
     for (const node of free) node.remove();
-    set(this.element, "aria-activedescendant", this.pool.has(this.active[0]) ? this.cellId(...this.active) : null);
+    set(this.body, "aria-activedescendant", this.pool.has(this.active[0]) ? this.cellId(...this.active) : null);
   }
 
   range() {

@@ -63,7 +63,7 @@ function zookeeperOf({ address, state }) {
 
 function newCard() {
   const card = el("li", { class: "card" });
-  card.title_ = el("h3", {});
+  card.title_ = el("h2", {});
   card.state_ = el("span", { class: "state" });
   card.address_ = el("p", { class: "muted mono" });
   card.note_ = el("p", { class: "note" });
