@@ -27,7 +27,8 @@ from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cu
 from minikafka.spark.parquet.archive_save import Save
 from minikafka.spark.pipelines import archive_table
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
-from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
+from minikafka.spark.pipelines.archive_jobs import write_in_jobs
+from minikafka.spark.pipelines.session.report import Report, Summary, Table
 from minikafka.spark.source import planning
 from minikafka.spark.source.options import Mode, ReadOptions, parse
 from minikafka.spark.source.positions import Positions
@@ -36,8 +37,6 @@ from minikafka.spark.wire.leaders import Position
 from minikafka.spark.workers import run_tasks
 
 RECORDS_PER_FILE: Final = 1_000_000
-_ROUNDS_PER_JOB: Final = 2
-"""Files per core that one Spark job writes. The driver adds the files to the archive after the job."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +139,7 @@ class _Archiving:
         """
         with self._report.stage("plan"):
             works = self._plan()
-        size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
-        name = f"archive {', '.join(self._settings.topics)}"
-        total = sum(work.tile.end - work.tile.start for work in works)
-        for first in range(0, len(works), size):
-            before = sum(work.tile.end - work.tile.start for work in works[:first])
-            self._report.stream(Bar(name, before, total, f"{before:,} of {total:,} offsets"))
-            with self._report.stage(name):
-                self._write(works[first : first + size])
-        self._report.stream_ended(name)
+        write_in_jobs(self._spark, self._report, self._settings.topics, works, self._write)
 
     def _write(self, works: Sequence[Save]) -> None:
         results = run_tasks(self._spark, archive_save.save, works)

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -23,15 +24,14 @@ from minikafka.spark.lakehouse.stage import NULL
 from minikafka.spark.lakehouse.tables import Change, LakeSettings, number_of
 from minikafka.spark.parquet.archive_directory import Tile, cut
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
-from minikafka.spark.pipelines.session.report import Bar, Report, Summary, Table
+from minikafka.spark.pipelines.archive_jobs import write_in_jobs
+from minikafka.spark.pipelines.session.report import Report, Summary, Table
 from minikafka.spark.source import planning
 from minikafka.spark.source.options import ReadOptions
 from minikafka.spark.source.positions import Positions
 from minikafka.spark.wire.leaders import Position
 from minikafka.spark.workers import run_tasks
 
-_ROUNDS_PER_JOB: Final = 2
-"""Offset ranges per core that one Spark job writes. The driver commits their files together after the job."""
 _UNKNOWN: Final = "unknown"
 """The topic id of records that were archived from a topic which has another id now."""
 
@@ -94,15 +94,8 @@ class _Archiving:
         layout = self._table.prepare(records.SCHEMA)
         stage = layout.stage("records", self._settings.table)
         works = [SaveRecords(self._settings.options, tp, tile, stage) for tp, tile in tiles]
-        size = _ROUNDS_PER_JOB * self._spark.sparkContext.defaultParallelism
-        name = f"archive {', '.join(self._settings.topics)}"
-        total = sum(work.tile.end - work.tile.start for work in works)
-        for first in range(0, len(works), size):
-            before = sum(work.tile.end - work.tile.start for work in works[:first])
-            self._report.stream(Bar(name, before, total, f"{before:,} of {total:,} offsets"))
-            with self._report.stage(name):
-                self._write(works[first : first + size], end)
-        self._report.stream_ended(name)
+        topics, write = self._settings.topics, partial(self._write, end)
+        write_in_jobs(self._spark, self._report, topics, works, write)
 
     def _plan(self) -> tuple[Positions, list[tuple[TopicPartition, Tile]]]:
         """Return the ends of the partitions, and the offset ranges that the table lacks, in order."""
@@ -137,7 +130,7 @@ class _Archiving:
                 )
         return found
 
-    def _write(self, works: Sequence[SaveRecords], end: Positions) -> None:
+    def _write(self, end: Positions, works: Sequence[SaveRecords]) -> None:
         results = run_tasks(self._spark, records.save, works)
         files = [records.file_of(one) for result in results for one in result["files"]]
         ends = {work.tp: work.tile.end for work in works}
