@@ -33,6 +33,7 @@ class Killed(RuntimeError):
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running() as found:
+        found.file_system()
         yield found
 
 
