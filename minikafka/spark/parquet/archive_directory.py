@@ -73,8 +73,7 @@ class ArchiveDirectory:
         for tp in {tp for tp, _ in staged.values()}:
             in_order([*self.tiles(tp), *(tile for other, tile in staged.values() if other == tp)])
         moves = {name: file_name(*place) for name, place in staged.items()}
-        self.files.decide(_ADDED, {"files": moves})
-        self.files.publish(moves)
+        self.files.add(_ADDED, moves)
 
     def write_run(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write the current facts about a run to the run's file in `_runs/`, and replace the old file."""

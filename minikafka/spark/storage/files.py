@@ -69,6 +69,13 @@ class OutputFiles(Protocol):
     def publish(self, moves: Mapping[str, str]) -> None:
         """Move staged files to their final names. A file that is no longer staged has been moved before."""
 
+    def add(self, name: str, moves: Mapping[str, str]) -> None:
+        """Publish staged files of which each may appear without the others, as the newest change of this name.
+
+        A crash may leave it as a decision with the key `files`, which the caller then publishes. Raises
+        `DirectoryBusy`, and changes nothing, if another process has become the writer.
+        """
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, if they exist."""
 

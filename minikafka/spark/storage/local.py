@@ -120,6 +120,10 @@ class LocalFiles:
         """Move one staged file to its final name, whose folder exists."""
         os.replace(staged, final)
 
+    def add(self, name: str, moves: Mapping[str, str]) -> None:
+        """Publish the files. The lock of the directory excludes another writer, so no decision is needed."""
+        self.publish(moves)
+
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, and the folders that are then empty."""
         for file in (self.path / name for name in names):

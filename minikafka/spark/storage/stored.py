@@ -81,6 +81,10 @@ class StoredFiles:
             for done in [pool.submit(self._store.move, *pair) for pair in pairs]:
                 done.result()
 
+    def add(self, name: str, moves: Mapping[str, str]) -> None:
+        self.decide(name, {"files": moves})
+        self.publish(moves)
+
     def _staged(self) -> set[str]:
         return {name.removeprefix(f"{STAGING}/") for name in self._store.files(STAGING)}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from support.spark.mortal_files import memory_store
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.model import TopicPartition
@@ -14,6 +15,7 @@ from minikafka.spark.parquet.archive_directory import (
     Tile,
 )
 from minikafka.spark.storage.files import DirectoryBusy
+from minikafka.spark.storage.stored import StoredFiles
 
 TP = TopicPartition("events", 0)
 
@@ -77,15 +79,28 @@ def test_two_files_of_one_commit_that_overlap_are_not_committed(archive):
     assert archive.tiles(TP) == []
 
 
-def test_files_that_a_killed_run_has_decided_to_add_are_added_by_the_next_run(archive, monkeypatch):
+def test_run_that_dies_between_two_files_leaves_a_gap_for_the_next_run(archive, monkeypatch):
     with archive.locked():
         staged = {stage(archive, tile): (TP, tile) for tile in (Tile(0, 10), Tile(10, 15))}
-        with monkeypatch.context() as patch:
-            patch.setattr(archive.files, "publish", lambda _: None)
+        moved = iter([os.replace])
+        monkeypatch.setattr(archive.files, "move", lambda *names: next(moved)(*names))
+        with pytest.raises(StopIteration):
             archive.add(staged)
+    with ArchiveDirectory(archive.url).locked():
+        assert archive.tiles(TP) == [Tile(0, 10)]
+
+
+def test_files_that_a_killed_run_has_decided_to_add_to_a_store_are_added_by_the_next_run(archive):
+    store = memory_store()
+    archive.files = StoredFiles(store, "archive")
+    with archive.locked():
+        staged = {stage(archive, tile): (TP, tile) for tile in (Tile(0, 10), Tile(10, 15))}
+        archive.files.publish = lambda _: None
+        archive.add(staged)
         archive.files.remove_folder = lambda _: None
     assert archive.tiles(TP) == []
-    with ArchiveDirectory(archive.url).locked():
+    archive.files = StoredFiles(store, "archive")
+    with archive.locked():
         assert archive.tiles(TP) == [Tile(0, 10), Tile(10, 15)]
 
 

@@ -97,11 +97,6 @@ def test_archived_file_is_moved_and_its_new_name_is_synced(tmp_path, steps):
     name = "topic=t/partition=0"
     assert steps == [
         "sync _staging/?",
-        "sync _staging",
-        "sync _commits/added.draft",
-        "move _commits/added.draft to _commits/added.json",
-        "sync _commits",
-        "sync .",
         f"move _staging/? to {name}/{Tile(0, 5).file_name}",
         f"sync {name}",
         "sync topic=t",
