@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.registry.client import Schema
@@ -94,6 +95,48 @@ def writer(schema: Schema) -> Callable[[Any], bytes]:
         return stream.getvalue()
 
     return write
+
+
+def with_numbers(schema: Schema) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that turns the columns of time of a struct into the numbers that the schema stands for.
+
+    Arrow does so for whole columns, many times as fast as `writer` does for each datetime.
+    """
+    parsed = expanded(schema)
+    fields = parsed["fields"] if _name(parsed) == "record" else ()
+    kinds = {one["name"]: _only(one["type"]) for one in fields}
+    units = {name: _UNITS[kind] for name, kind in kinds.items() if kind in _UNITS}
+
+    def convert(rows: pa.Array) -> pa.Array:
+        if not units or not pa.types.is_struct(rows.type):
+            return rows
+        names = [one.name for one in rows.type]
+        columns = [
+            _numbers(column, units[name]) if name in units else column
+            for name, column in zip(names, rows.flatten(), strict=True)
+        ]
+        return pa.StructArray.from_arrays(columns, names, mask=rows.is_null())
+
+    return convert
+
+
+_UNITS: Final = {
+    name: kind.unit for (_, name), kind in _LOGICAL.items() if pa.types.is_timestamp(kind)
+}
+
+
+def _only(schema: Any) -> str:
+    """Return the logical type of a schema, or of the only type next to null; "" if there is none."""
+    others = [one for one in schema if one != "null"] if isinstance(schema, list) else [schema]
+    only = others[0] if len(others) == 1 else None
+    return str(only.get("logicalType", "")) if isinstance(only, dict) else ""
+
+
+def _numbers(column: pa.Array, unit: str) -> pa.Array:
+    instants = column.cast(pa.timestamp("us"))
+    if unit == "ms":
+        instants = pc.floor_temporal(instants, 1, "millisecond").cast(pa.timestamp("ms"))
+    return instants.cast(pa.int64())
 
 
 def _is_same(one: Schema, other: Schema) -> bool:

@@ -251,8 +251,9 @@ def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
     """Return the function of this process that encodes a column of rows."""
     _check_library(work.options)
     head = header(int(work.schema.id or 0))
+    prepare = _same
     if work.options.format == "confluent_avro":
-        write = _avro().writer(work.schema)
+        write, prepare = _avro().writer(work.schema), _avro().with_numbers(work.schema)
     else:
         protobuf = _protobuf()
         kind = protobuf.message_type(work.schema, work.options.message)
@@ -262,7 +263,7 @@ def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
     def encode(rows: pa.Array) -> pa.Array:
         change = _with_dicts(rows.type) if work.options.format == "confluent_avro" else None
         found = []
-        for row in rows.to_pylist():
+        for row in prepare(rows).to_pylist():
             try:
                 value = row if change is None or row is None else change(row)
                 found.append(None if value is None else head + write(value))
@@ -274,6 +275,10 @@ def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
         return pa.array(found, pa.binary())
 
     return encode
+
+
+def _same(rows: pa.Array) -> pa.Array:
+    return rows
 
 
 def _with_dicts(kind: pa.DataType) -> Callable[[Any], Any] | None:

@@ -253,6 +253,22 @@ def test_row_that_does_not_fit_ends_the_task(registry):
         encoded(registry, "confluent_avro", [{"id": None, "item": "x"}], column)
 
 
+def test_times_are_cut_to_the_milliseconds_of_their_schema(registry):
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    fields = [{"name": "at", "type": kind}, {"name": "end", "type": ["null", kind]}]
+    registry.add("orders-value", {"type": "record", "name": "Times", "fields": fields})
+    column = pa.struct([("at", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+    early = datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)
+    rows = [{"at": early, "end": None}, None, {"at": NOON, "end": early}]
+    cut = early.replace(microsecond=999_000)
+    records = encoded(registry, "confluent_avro", rows, column)
+    assert [value for value, _ in decode(decoder(registry, "confluent_avro"), *records)] == [
+        {"at": cut, "end": None},
+        None,
+        {"at": NOON, "end": cut},
+    ]
+
+
 def test_plain_values_survive_encoding_and_decoding(registry):
     registry.add("orders-value", '"long"')
     records = encoded(registry, "confluent_avro", [5, None], pa.int64())
