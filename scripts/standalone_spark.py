@@ -26,7 +26,7 @@ die_with(os.getppid())
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 """A Python program that executes another program, which the kernel kills when the parent process ends."""
-START_SECONDS = 60
+START_SECONDS = 180
 END_SECONDS = 10
 
 

@@ -1,8 +1,9 @@
 """A plain PySpark job, as users submit it: a batch read with SQL, and a stream from topic to topic.
 
-    spark-submit --master M --py-files minikafka-spark.zip standalone_job.py BOOTSTRAP CHECKPOINT OUTPUT
+    spark-submit --master M --py-files minikafka-spark.zip standalone_job.py OPTIONS CHECKPOINT OUTPUT
 
-The job writes its results to OUTPUT as JSON, with the executors on which the batch read ran.
+OPTIONS is a file with the options of the source and of the sink as JSON. The job writes its results to OUTPUT as JSON,
+with the executors on which the batch read ran.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -22,30 +24,24 @@ def where(_: int) -> str:
     return os.getcwd()
 
 
-def main(bootstrap: str, checkpoint: str, output: str) -> None:
+def main(options: str, checkpoint: str, output: str) -> None:
     spark = SparkSession.builder.getOrCreate()
-    servers = {"kafka.bootstrap.servers": bootstrap}
-    spark.sql(
-        "CREATE TEMPORARY VIEW records USING minikafka "
-        f"OPTIONS ('kafka.bootstrap.servers' '{bootstrap}', 'subscribe' 'lines')"
-    )
+    given = json.loads(Path(options).read_text())
+    listed = ", ".join(f"'{name}' '{value}'" for name, value in given["source"].items())
+    spark.sql(f"CREATE TEMPORARY VIEW records USING minikafka OPTIONS ({listed})")
     rows = spark.table("records")
     read = rows.select("partition", "offset", where("partition").alias("at")).collect()
     found = {
         "batch": sorted((row["partition"], row["offset"]) for row in read),
         "executors": sorted({row["at"] for row in read}),
     }
-    stream = spark.readStream.format("minikafka").options(**servers, subscribe="lines")
+    stream = spark.readStream.format("minikafka").options(**given["source"])
     frame = stream.option("startingOffsets", "earliest").load()
-    writer = frame.select("key", "value", where("partition").alias("at")).selectExpr(
-        "key", "value", "array(struct('at' AS key, cast(at AS binary) AS value)) AS headers"
-    )
-    sink = writer.writeStream.format("minikafka").options(**servers, topic="copies")
+    sink = frame.select("key", "value").writeStream.format("minikafka").options(**given["sink"])
     query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     found["batches"] = [progress.numInputRows for progress in query.recentProgress]
-    with open(output, "w") as file:
-        json.dump(found, file)
+    Path(output).write_text(json.dumps(found))
     spark.stop()
 
 

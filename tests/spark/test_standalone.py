@@ -1,4 +1,7 @@
-"""A job is submitted to a real standalone cluster whose machines have pyspark and its libraries, but no minikafka."""
+"""A job is submitted to a real standalone cluster whose machines have pyspark and its libraries, but no minikafka.
+
+The job reads over TLS with a certificate, and writes over TLS after a login.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ import os
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
+from support.security.client_cells import PARTITIONS, Place
+from support.security.client_logins import Login
+from support.spark.secured_rows import read
 
-from minikafka.client import Client, NewTopic
-from minikafka.kafka.records.batch import Record
 from minikafka.spark import shipping
 from scripts.standalone_spark import SPARK_HOME, StandaloneSpark, environment
 
@@ -54,33 +60,52 @@ def submit(master: str, archive: Path, python: Path, arguments: list[str]) -> No
     assert submitted.returncode == 0, (submitted.stdout + submitted.stderr)[-4_000:]
 
 
+@pytest.fixture
+def place(tmp_path) -> Iterator[Place]:
+    """Return a broker with certificates and users."""
+    with Place(tmp_path, 1) as running:
+        yield running
+
+
+def options(place: Place, login: Login, path: Path) -> dict[str, str]:
+    """Return the options of a login with certificates in PEM. The files of the login are below `path`."""
+    properties = login._properties(login.write(path, login.protocol))
+    if login.own is not None:
+        properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(login.own.pem)}
+    given = {
+        f"kafka.{name}": value
+        for name, value in properties.items()
+        if ".key" not in name or "password" not in name
+    }
+    return given | {"kafka.bootstrap.servers": place.brokers.bootstrap(login.protocol)}
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.row("N7")
-async def test_submitted_job_reads_and_writes_on_the_executors(cluster, tmp_path, bare_python):
-    async with Client(cluster.bootstrap) as client:
-        await client.create_topics(NewTopic("lines", 4, 3), NewTopic("copies", 2, 3))
-        for partition in range(4):
-            records = [Record(value=b"%d" % number) for number in range(300)]
-            await client.produce("lines", records, partition=partition)
-        archive = tmp_path / shipping.NAME
-        shipping.write_archive(archive)
-        arguments = [cluster.bootstrap, str(tmp_path / "checkpoint"), str(tmp_path / "found")]
+async def test_submitted_job_reads_and_writes_on_the_executors(place, tmp_path, bare_python):
+    lines, copies = await place.topic(), await place.topic()
+    producer = Producer(place.brokers.properties("PLAINTEXT"))
+    for number in range(900):
+        producer.produce(lines, b"%d" % number, partition=number % PARTITIONS)
+    assert not producer.flush(60)
+    given = {
+        "source": options(place, place.certificate(), tmp_path) | {"subscribe": lines},
+        "sink": options(place, place.sasl("SCRAM-SHA-512"), tmp_path) | {"topic": copies},
+    }
+    (tmp_path / "options.json").write_text(json.dumps(given))
+    archive = tmp_path / shipping.NAME
+    shipping.write_archive(archive)
+    arguments = [str(tmp_path / name) for name in ("options.json", "checkpoint", "found")]
 
-        def run() -> None:
-            with StandaloneSpark(tmp_path / "standalone", workers=1, cores=2) as standalone:
-                submit(standalone.master, archive, bare_python, arguments)
+    def run() -> None:
+        with StandaloneSpark(tmp_path / "standalone", workers=1, cores=2) as standalone:
+            submit(standalone.master, archive, bare_python, arguments)
 
-        await asyncio.to_thread(run)
-        copies = [
-            record
-            for partition in range(2)
-            for record in (await client.fetch("copies", partition, 0)).records
-        ]
+    await asyncio.to_thread(run)
     found = json.loads((tmp_path / "found").read_text())
     assert found["batch"] == [
-        [partition, offset] for partition in range(4) for offset in range(300)
+        [partition, offset] for partition in range(PARTITIONS) for offset in range(300)
     ]
-    assert found["batches"] == [1_200]
+    assert found["batches"] == [900]
     assert len(found["executors"]) == 2
-    assert sorted(int(record.value) for record in copies) == sorted([*range(300)] * 4)
-    assert {dict(record.headers)["at"].decode() for record in copies} == set(found["executors"])
+    assert sorted(map(int, read(given["source"], copies))) == list(range(900))
