@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -14,7 +15,14 @@ from minikafka.spark.frames import map_in_arrow
 from minikafka.spark.lakehouse.columns import arrow_schema
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import STAGED, LakeFile
-from minikafka.spark.lakehouse.tables import Change, LakeSettings, LakeTable, Marks, number_of
+from minikafka.spark.lakehouse.tables import (
+    Change,
+    LakeSettings,
+    LakeTable,
+    Marks,
+    number_of,
+    patiently,
+)
 
 _QUERY: Final = "minikafka.stream.query"
 _BATCH: Final = "minikafka.stream.batch"
@@ -89,8 +97,8 @@ class LakeWriter:
 
         A micro-batch that is in the table is computed again, so that Spark's state and watermark stay correct.
         """
-        self.check_query(found.query, found.checkpoint)
-        before = self.table.marks(_NAMES)
+        patiently(partial(self.check_query, found.query, found.checkpoint))
+        before = patiently(partial(self.table.marks, _NAMES))
         if self._holds(before, found):
             frame.write.format("noop").mode("overwrite").save()
             return Appended()
@@ -143,7 +151,7 @@ class LakeWriter:
         return _total(files)
 
     def _stage(self, frame: DataFrame, label: str) -> list[LakeFile]:
-        layout = self.table.prepare(arrow_schema(frame.schema))
+        layout = patiently(partial(self.table.prepare, arrow_schema(frame.schema)))
         stage = layout.stage(label, self.settings)
         rows = map_in_arrow(frame.toDF(*layout.names), stage.write, STAGED).collect()
         return [staged_file(row.asDict()) for row in rows]

@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,7 @@ RECORDS: Final = "minikafka.records"
 DELTA: Final = "delta"
 ICEBERG: Final = "iceberg"
 FORMATS: Final = (DELTA, ICEBERG)
+Found = TypeVar("Found")
 Marks = Mapping[str, int]
 """Named 64-bit numbers that a table changes in the same commit as its files."""
 ORPHAN_S: Final = 24 * 3600
@@ -213,9 +214,23 @@ def commit_once(
         except (NotCommitted, NoAnswer) as error:
             if number == COMMITS_MAX - 1:
                 raise TableError(str(error)) from error
-            threading.Event().wait(min(_PAUSE_S * 2**number, _PAUSE_MAX_S))
+            _pause(number)
         else:
             return
+
+
+def patiently(request: Callable[[], Found]) -> Found:
+    """Return the result of a request that changes nothing twice. Repeat it for a minute while no catalog answers."""
+    for number in range(COMMITS_MAX - 1):
+        try:
+            return request()
+        except NoAnswer:
+            _pause(number)
+    return request()
+
+
+def _pause(number: int) -> None:
+    threading.Event().wait(min(_PAUSE_S * 2**number, _PAUSE_MAX_S))
 
 
 def _check_marks(found: Marks, change: Change, place: str) -> None:
