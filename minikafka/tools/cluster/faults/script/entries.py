@@ -185,7 +185,7 @@ class _Reader:
             trigger,
             seconds,
             times,
-            self._seconds("gap", self._row.get("gap", 0)),
+            self._gap(times),
         )
         self._check_duration(entry, verb)
         return entry
@@ -309,6 +309,11 @@ class _Reader:
                 "it is repeated" if entry.times > 1 else "the command ends when its last fault ends"
             )
             self._fail(f"{entry.verb} needs for, a number of seconds: {why}")
+
+    def _gap(self, times: int) -> float:
+        if "gap" in self._row and times == 1:
+            self._fail("gap is the time between repetitions, and there are none: add times")
+        return self._seconds("gap", self._row.get("gap", 0))
 
     def _seconds(self, key: str, value: object) -> float:
         is_number = type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]

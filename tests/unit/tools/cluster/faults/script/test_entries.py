@@ -175,6 +175,7 @@ REFUSED: dict[str, dict[str, Any]] = {
         "after": {"api": "Fetch", "broker": 3},
     },
     "the broker held needs the trigger at_step": {"do": "kill", "broker": "held"},
+    "gap is the time between repetitions": {"do": "restart", "broker": 1, "gap": 2},
     "restart does not last: leave out for": {"do": "restart", "broker": 1, "for": 1},
     "cut needs for, a number of seconds: it is repeated": {
         "do": "cut",
