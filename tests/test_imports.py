@@ -206,6 +206,7 @@ LOCAL_IMPORTS = {
     "minikafka/spark/registry/__init__.py": (2, "options are read without PySpark"),
     "minikafka/spark/registry/json_schema.py": (3, "only the option validate needs jsonschema"),
     "minikafka/spark/key_stores.py": (1, "only files in PKCS12 need cryptography"),
+    "minikafka/spark/lakehouse/places.py": (1, "only a URI needs a library, which may be missing"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
     "minikafka/spark/storage/locations.py": (2, "only a URI needs a library, which may be missing"),

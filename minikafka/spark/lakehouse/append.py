@@ -16,10 +16,10 @@ from minikafka.spark.lakehouse.columns import arrow_schema
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import STAGED, LakeFile
 from minikafka.spark.lakehouse.tables import (
-    Change,
     LakeSettings,
     LakeTable,
     Marks,
+    TableChange,
     number_of,
     patiently,
 )
@@ -105,7 +105,7 @@ class LakeWriter:
         files = self._stage(frame, f"{found.batch:012d}-{found.query[:8]}")
         if files:
             notes = {"minikafka.query": found.query, "minikafka.plan": found.plan}
-            self.table.commit(Change(files, found.marks(), before, notes))
+            self.table.commit(TableChange(files, found.marks(), before, notes))
         return _total(files)
 
     def _holds(self, before: Marks, found: StreamBatch) -> bool:
@@ -139,7 +139,7 @@ class LakeWriter:
         files = self._stage(frame, "batch")
         if files:
             notes = {"minikafka.batch": found.name, "minikafka.plan": found.plan}
-            self.table.commit(Change(files, {found.mark: number}, before, notes))
+            self.table.commit(TableChange(files, {found.mark: number}, before, notes))
         return _total(files)
 
     def _overwrite(self, frame: DataFrame, found: SingleBatch, before: Marks) -> Appended:
@@ -147,7 +147,7 @@ class LakeWriter:
         now = number_of(os.urandom(8).hex())
         marks = {_OVERWRITTEN: now, found.mark: found.number(now)}
         marks |= {name: _NONE for name in _NAMES if name in before}
-        self.table.commit(Change(files, marks, before, overwrite=True))
+        self.table.commit(TableChange(files, marks, before, overwrite=True))
         return _total(files)
 
     def _stage(self, frame: DataFrame, label: str) -> list[LakeFile]:

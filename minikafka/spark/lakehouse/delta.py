@@ -24,13 +24,13 @@ from minikafka.spark.lakehouse.tables import (
     COMMIT,
     COMMITS_MAX,
     ORPHAN_S,
-    Change,
     Expired,
     LakeSettings,
     Layout,
     MergedFiles,
     NoLibrary,
     NotCommitted,
+    TableChange,
     TableError,
     commit_once,
 )
@@ -115,7 +115,7 @@ class DeltaLakeTable:
     def _sentence(self, error: Exception) -> str:
         if is_remote(self._place):
             return explained(self._place, "", "write", error)
-        return f"the Delta table {self._place}: {_first_line(error)}"
+        return f"the Delta table {self._place}: {_headline(error)}"
 
     def prepare(self, rows: pa.Schema) -> Layout:
         """Create the table, or add the columns that it lacks.
@@ -188,11 +188,11 @@ class DeltaLakeTable:
         """True if one of the last commits has this note."""
         return any(entry.get(COMMIT) == unique for entry in state.history(10 * COMMITS_MAX))
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         """Add files and set marks in one step."""
         commit_once(self, change, self._settings.shown, self._attempt)
 
-    def _attempt(self, state: Any, change: Change) -> None:
+    def _attempt(self, state: Any, change: TableChange) -> None:
         library = self._library
         now_ms = SystemClock().wall_ms()
         transactions = [library.Transaction(name, number) for name, number in change.marks.items()]
@@ -240,7 +240,7 @@ class DeltaLakeTable:
         return Expired(None, len(set(removed)))
 
 
-def _first_line(error: Exception) -> str:
+def _headline(error: Exception) -> str:
     return (str(error).splitlines() or [""])[0] or type(error).__name__
 
 

@@ -28,7 +28,6 @@ from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
     COMMIT,
     ORPHAN_S,
-    Change,
     Expired,
     LakeSettings,
     Layout,
@@ -36,6 +35,7 @@ from minikafka.spark.lakehouse.tables import (
     NoAnswer,
     NoLibrary,
     NotCommitted,
+    TableChange,
     TableError,
     commit_once,
 )
@@ -225,16 +225,16 @@ class IcebergTable:
             for one in state.metadata.snapshots
         )
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         """Add files and set marks in one step."""
         commit_once(self, change, self._settings.shown, self._attempt)
         self._hint()
 
-    def _attempt(self, state: Any, change: Change) -> None:
+    def _attempt(self, state: Any, change: TableChange) -> None:
         replaced = list(_files(state)) if change.overwrite else []
         self._replace(state, change, replaced)
 
-    def _replace(self, state: Any, change: Change, replaced: Sequence[Any]) -> None:
+    def _replace(self, state: Any, change: TableChange, replaced: Sequence[Any]) -> None:
         """Make a change, and remove the replaced files in the same step."""
         texts = {name: str(number) for name, number in change.marks.items()}
         added = [_data_file(state, one) for one in change.files]
@@ -273,7 +273,7 @@ class IcebergTable:
         old = [task.file for tasks in groups for task in tasks]
         if files:
             replace = partial(self._replace, replaced=old)
-            commit_once(self, Change(files), self._settings.shown, replace)
+            commit_once(self, TableChange(files), self._settings.shown, replace)
             self._hint()
         return MergedFiles(len(old), len(files))
 

@@ -113,7 +113,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Change:
+class TableChange:
     """Files that are added to a table, and marks that are set, in one step.
 
     `expected`: the values that the marks have before, without those that do not exist. `notes`: facts for people in
@@ -139,7 +139,7 @@ class LakeTable(Protocol):
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         """Return the marks that the table has, of these names."""
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         """Make a change in one step.
 
         Raises `Overtaken` if a mark has another value than expected, and `TableError` if the commit fails.
@@ -190,14 +190,17 @@ class CommitTarget(Protocol):
 
 
 def commit_once(
-    target: CommitTarget, change: Change, place: str, attempt: Callable[[Any, Change], None]
+    target: CommitTarget,
+    change: TableChange,
+    place: str,
+    attempt: Callable[[Any, TableChange], None],
 ) -> None:
     """Make a change, although other writers commit at the same time and responses are lost.
 
     `attempt`: makes the change to a state; it raises `NotCommitted` if it may be repeated, or may have been made.
     """
     unique = os.urandom(8).hex()
-    change = Change(
+    change = TableChange(
         change.files,
         change.marks,
         change.expected,
@@ -233,7 +236,7 @@ def _pause(number: int) -> None:
     threading.Event().wait(min(_PAUSE_S * 2**number, _PAUSE_MAX_S))
 
 
-def _check_marks(found: Marks, change: Change, place: str) -> None:
+def _check_marks(found: Marks, change: TableChange, place: str) -> None:
     """Raise `Overtaken` if a mark differs from the value that it had when the rows were computed."""
     for name in change.marks:
         if found.get(name) != change.expected.get(name):

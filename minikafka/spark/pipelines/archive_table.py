@@ -21,7 +21,7 @@ from minikafka.spark.lakehouse import records
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.records import SaveRecords
 from minikafka.spark.lakehouse.stage import NULL
-from minikafka.spark.lakehouse.tables import Change, LakeSettings, number_of
+from minikafka.spark.lakehouse.tables import LakeSettings, TableChange, number_of
 from minikafka.spark.parquet.archive_directory import Tile, cut
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
 from minikafka.spark.pipelines.archive_jobs import write_in_jobs
@@ -138,7 +138,7 @@ class _Archiving:
         for tp, offset in ends.items():
             numbers = (offset, end[tp].leader_epoch, number_of(end[tp].topic_id))
             marks |= zip(_names(tp), numbers, strict=True)
-        self._table.commit(Change(files, marks, self._marks, _notes(ends)))
+        self._table.commit(TableChange(files, marks, self._marks, _notes(ends)))
         self._marks |= marks
         self._totals.files += len(files)
         self._totals.bytes += sum(file.bytes for file in files)

@@ -20,9 +20,9 @@ from minikafka.spark.lakehouse.tables import (
     DELTA,
     FORMATS,
     ICEBERG,
-    Change,
     LakeSettings,
     LakeTable,
+    TableChange,
     TableError,
 )
 
@@ -65,7 +65,7 @@ def add(table: LakeTable, first: int, count: int, number: int) -> None:
     stage = table.prepare(SCHEMA).stage("test", table_settings(DELTA, "unused"))
     files = list(stage.files([pa.RecordBatch.from_pylist(rows, schema=SCHEMA)]))
     expected = {"batch": number - 1} if number else {}
-    table.commit(Change(files, {"batch": number}, expected))
+    table.commit(TableChange(files, {"batch": number}, expected))
 
 
 def offsets_of(server: Server, format: str, name: str, directory: Path) -> list[int]:
@@ -104,7 +104,7 @@ def test_two_writers_of_a_delta_table_in_a_bucket_both_commit(server, tmp_path):
     batch = pa.RecordBatch.from_pylist([{"offset": 9, "time": None}], schema=SCHEMA)
     stale, files = second.newest(), list(stage.files([batch]))
     add(first, 2, 2, 1)
-    second._attempt(stale, Change(files, {"other": 1}))
+    second._attempt(stale, TableChange(files, {"other": 1}))
     assert offsets_of(server, DELTA, name, tmp_path) == [0, 1, 2, 3, 9]
 
 

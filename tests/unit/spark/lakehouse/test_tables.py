@@ -22,11 +22,11 @@ from minikafka.spark.lakehouse.tables import (
     DELTA,
     FORMATS,
     ICEBERG,
-    Change,
     LakeTable,
     NoAnswer,
     NotCommitted,
     Overtaken,
+    TableChange,
     TableError,
 )
 from minikafka.spark.pipelines import compact
@@ -69,9 +69,9 @@ def test_two_writers_of_the_same_rows_commit_only_one_time(tmp_path, format):
     settings = settings_of(format, tmp_path)
     first, second = open_table(settings), open_table(settings)
     files = [staged(one, rows(0, 3)) for one in (first, second)]
-    first.commit(Change(files[0], {"minikafka.batch": 0}))
+    first.commit(TableChange(files[0], {"minikafka.batch": 0}))
     with pytest.raises(Overtaken, match="another process has added rows of the same stream"):
-        second.commit(Change(files[1], {"minikafka.batch": 0}))
+        second.commit(TableChange(files[1], {"minikafka.batch": 0}))
     assert offsets_of(format, tmp_path) == [0, 1, 2]
 
 
@@ -83,7 +83,7 @@ def test_writer_that_is_overtaken_between_its_check_and_its_commit_adds_nothing(
     first, second = open_table(settings), open_table(settings)
     files = [staged(one, rows(0, 3)) for one in (first, second)]
     commit = type(second)._attempt
-    others = [lambda: first.commit(Change(files[0], {"minikafka.batch": 0}))]
+    others = [lambda: first.commit(TableChange(files[0], {"minikafka.batch": 0}))]
 
     def late(self, *given, **named):
         if self is second and others:
@@ -92,7 +92,7 @@ def test_writer_that_is_overtaken_between_its_check_and_its_commit_adds_nothing(
 
     monkeypatch.setattr(type(second), "_attempt", late)
     with pytest.raises(Overtaken):
-        second.commit(Change(files[1], {"minikafka.batch": 0}))
+        second.commit(TableChange(files[1], {"minikafka.batch": 0}))
     assert offsets_of(format, tmp_path) == [0, 1, 2]
 
 
@@ -109,7 +109,7 @@ def test_commit_whose_response_is_lost_is_not_made_again(tmp_path, monkeypatch, 
     monkeypatch.setattr(type(table), "_attempt", loses)
     for number in range(2):
         files, marks = staged(table, rows(3 * number, 3)), {"minikafka.batch": number}
-        table.commit(Change(files, marks, _before(number)))
+        table.commit(TableChange(files, marks, _before(number)))
     assert not lost
     assert offsets_of(format, tmp_path) == list(range(6))
 
@@ -126,7 +126,7 @@ def test_catalog_that_comes_back_during_a_commit_gets_the_rows(tmp_path, monkeyp
         return newest(self)
 
     monkeypatch.setattr(type(table), "newest", fails)
-    table.commit(Change(files, {"minikafka.batch": 0}))
+    table.commit(TableChange(files, {"minikafka.batch": 0}))
     assert offsets_of(ICEBERG, tmp_path) == [0, 1, 2]
 
 
@@ -136,7 +136,7 @@ def test_writers_of_different_rows_both_commit(tmp_path, monkeypatch, format):
     first, second = open_table(settings), open_table(settings)
     files = [staged(first, rows(0, 3)), staged(second, rows(3, 3))]
     commit = type(second)._attempt
-    others = [lambda: first.commit(Change(files[0], {"minikafka.a": 1}))]
+    others = [lambda: first.commit(TableChange(files[0], {"minikafka.a": 1}))]
 
     def late(self, *given, **named):
         if self is second and others:
@@ -144,7 +144,7 @@ def test_writers_of_different_rows_both_commit(tmp_path, monkeypatch, format):
         return commit(self, *given, **named)
 
     monkeypatch.setattr(type(second), "_attempt", late)
-    second.commit(Change(files[1], {"minikafka.b": 2}))
+    second.commit(TableChange(files[1], {"minikafka.b": 2}))
     for reader in READERS[format]:
         assert offsets_of(format, tmp_path, reader) == list(range(6))
     assert second.marks(["minikafka.a", "minikafka.b"]) == {"minikafka.a": 1, "minikafka.b": 2}
@@ -159,7 +159,7 @@ def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
     table = open_table(settings)
     for number in range(4):
         marks = {"minikafka.batch": number}
-        table.commit(Change(staged(table, rows(10 * number, 10)), marks, _before(number)))
+        table.commit(TableChange(staged(table, rows(10 * number, 10)), marks, _before(number)))
     before = list(tmp_path.rglob("*.parquet"))
     old, young = (tmp_path / "data" / f"{name}.parquet" for name in ("old", "young"))
     old.write_text("killed long ago")
@@ -183,7 +183,7 @@ def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
         assert offsets_of(format, tmp_path, reader) == wanted
     assert table.marks(["minikafka.batch"]) == {"minikafka.batch": 3}
     assert table.compact(1 << 20).merged == 0
-    table.commit(Change(staged(table, rows(40, 5)), {"minikafka.batch": 4}, _before(4)))
+    table.commit(TableChange(staged(table, rows(40, 5)), {"minikafka.batch": 4}, _before(4)))
     assert offsets_of(format, tmp_path) == list(range(45))
 
 
@@ -192,7 +192,7 @@ def test_reader_of_an_older_state_reads_on_during_compaction_and_expiry(tmp_path
     settings = settings_of(format, tmp_path)
     table = open_table(settings)
     for number in range(3):
-        table.commit(Change(staged(table, rows(5 * number, 5))))
+        table.commit(TableChange(staged(table, rows(5 * number, 5))))
     if format == DELTA:
         held = DeltaTable(str(tmp_path))
         batches = iter(held.to_pyarrow_dataset().scanner(columns=["offset"]).to_batches())
@@ -214,7 +214,7 @@ def test_reader_of_an_older_state_reads_on_during_compaction_and_expiry(tmp_path
 def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_path):
     table = open_table(settings_of(ICEBERG, tmp_path))
     for number in range(3):
-        table.commit(Change(staged(table, rows(number, 2))))
+        table.commit(TableChange(staged(table, rows(number, 2))))
     snapshots = table.newest().metadata.snapshots
     limit_ms = snapshots[1].timestamp_ms + 1
     assert table.expire(0, limit_ms).snapshots == 1
@@ -225,7 +225,7 @@ def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeyp
     table = open_table(settings_of(format, tmp_path))
     for number in range(3):
         marks = {"minikafka.batch": number}
-        table.commit(Change(staged(table, rows(2 * number, 2)), marks, _before(number)))
+        table.commit(TableChange(staged(table, rows(2 * number, 2)), marks, _before(number)))
     if format == ICEBERG:
         replace = type(table)._replace
         stream = open_table(settings_of(format, tmp_path))
@@ -234,7 +234,7 @@ def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeyp
         def late(self, *given, **named):
             if self is table and others:
                 files, marks = staged(stream, rows(6, 2)), {"minikafka.batch": 3}
-                others.pop().commit(Change(files, marks, _before(3)))
+                others.pop().commit(TableChange(files, marks, _before(3)))
             replace(self, *given, **named)
 
         monkeypatch.setattr(type(table), "_replace", late)
@@ -245,9 +245,9 @@ def test_stream_that_commits_during_a_compaction_loses_nothing(tmp_path, monkeyp
 @each_format
 def test_column_is_added_and_a_narrower_column_is_refused(tmp_path, format):
     table = open_table(settings_of(format, tmp_path))
-    table.commit(Change(staged(table, rows(0, 2))))
+    table.commit(TableChange(staged(table, rows(0, 2))))
     wider = SCHEMA.append(pa.field("more", pa.list_(pa.field("element", pa.string()))))
-    table.commit(Change(staged(table, rows(2, 2, wider))))
+    table.commit(TableChange(staged(table, rows(2, 2, wider))))
     assert arrow_of(format, tmp_path).num_rows == 4
     with pytest.raises(SchemaNarrows, match="the rows have no column more, which"):
         table.prepare(SCHEMA)
@@ -261,13 +261,13 @@ def test_int_becomes_bigint_in_an_iceberg_table_only(tmp_path):
     for kind in FORMATS:
         table = open_table(settings_of(kind, tmp_path / kind))
         one = pa.RecordBatch.from_pylist([{"n": 1}], schema=before)
-        table.commit(Change(staged(table, one)))
+        table.commit(TableChange(staged(table, one)))
         if kind == DELTA:
             with pytest.raises(SchemaNarrows, match="column n is bigint now, and int in"):
                 table.prepare(after)
             continue
         wide = pa.RecordBatch.from_pylist([{"n": 1 << 40}], schema=after)
-        table.commit(Change(staged(table, wide)))
+        table.commit(TableChange(staged(table, wide)))
         assert rows_of(kind, tmp_path / kind, "n") == [(1,), (1 << 40,)]
 
 

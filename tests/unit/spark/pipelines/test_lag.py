@@ -81,7 +81,8 @@ def test_samples_are_written_to_a_file(tmp_path, suffix):
         "lag": 3,
     }
     path = tmp_path / f"lag{suffix}"
-    lag._write(pa.Table.from_pylist([row], schema=lag._SCHEMA), str(path))
+    table = pa.Table.from_pylist([row], schema=lag._SCHEMA)
+    path.write_bytes(lag._encoded(table, str(path)))
     if suffix == ".jsonl":
         assert json.loads(path.read_text()) == row | {"time": "2023-11-14T22:13:20.000Z"}
     else:
