@@ -14,7 +14,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark import SparkContext
 from pyspark.sql import Observation, SparkSession
@@ -46,6 +46,10 @@ def metrics_of(seen: Observation) -> dict[str, Any]:
     if not observation.future().isCompleted() or not observation.getRow().size():
         return {}
     return seen.get
+
+
+_END_S: Final = 0.1
+"""Time after which the end of the counting is asked for again."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +136,9 @@ class ReadCosts:
     def __exit__(self, *_: object) -> None:
         self._context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]
         with self._socket:
-            self._socket.sendto(self._token.encode(), self._place)
-            self._thread.join()
+            while self._thread.is_alive():  # a datagram gets lost if many others wait
+                self._socket.sendto(self._token.encode(), self._place)
+                self._thread.join(_END_S)
 
     def _count(self) -> None:
         """Count datagrams until one has only the token."""

@@ -87,6 +87,6 @@ def received(datagram: bytes, token: str) -> tuple[str, Costs] | None:
     try:
         given, run, size, wait_s = json.loads(datagram)
         found = Costs(int(size), float(wait_s))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
     return (str(run), found) if given == token else None

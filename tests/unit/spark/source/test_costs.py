@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -37,7 +39,14 @@ def test_costs_of_each_run_are_added_up_and_foreign_datagrams_are_ignored():
             send(text, run, Costs(size, size / 2))
         send(json.dumps(address._replace(token="other")), "a", Costs(1_000, 1.0))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            for content in (b"", b"{", b"[1]", b'["", "a", "x", null]', b"\xff" * 2_000):
+            for content in (
+                b"",
+                b"{",
+                b"[1]",
+                b'["", "a", "x", null]',
+                b"\xff" * 2_000,
+                b"[" * 1_024,
+            ):
                 stranger.sendto(content, (address.host, address.port))
         send(text, "c", Costs(1, 1.0))
     assert context.properties[PROPERTY] is None
@@ -46,6 +55,23 @@ def test_costs_of_each_run_are_added_up_and_foreign_datagrams_are_ignored():
         Costs(7, 3.5),
         Costs(1, 1.0),
     ]
+
+
+def test_counting_ends_although_its_last_datagram_was_lost():
+    context = Context()
+    found = ReadCosts(SimpleNamespace(sparkContext=context))
+    with ExitStack() as body:
+        body.enter_context(found)
+        text = context.properties[PROPERTY]
+        with found._lock:  # nothing is received, so the port cannot take all of these
+            for _ in range(5_000):
+                send(text, "a", Costs(1, 1.0))
+            ending = threading.Thread(target=body.pop_all().close)
+            ending.start()
+            ending.join(0.2)
+        ending.join(60)
+    assert not ending.is_alive()
+    assert 0 < found.of("a").bytes < 5_000
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid"])
