@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -22,12 +23,30 @@ _Request = tuple[Callable[[], _Child], Future[_Child]]
 _PR_SET_PDEATHSIG: Final = 1
 """The option of prctl(2) that sets which signal a process gets when its parent dies."""
 
+_PROGRAM: Final = f"""
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGKILL)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""The program of `dying_with`. The setting of prctl(2) stays when the process executes another program."""
+
 
 def start_child(command: Sequence[str], **options: Any) -> _Child:
     """Return `subprocess.Popen(command, **options)`, called in the lasting thread. Raises OSError."""
     started: Future[_Child] = Future()
     _starter.requests().put((lambda: subprocess.Popen(command, **options), started))
     return started.result()
+
+
+def dying_with(parent: int, command: Sequence[str]) -> list[str]:
+    """Return a command that becomes `command`, and that the kernel kills when `parent` ends (see `die_with`).
+
+    An argument `preexec_fn` would run Python in the child before `command`. Python then frees what belongs to the
+    parent's other threads. An object that shuts down its socket when it is freed, such as a connection of Py4J, does
+    so for the parent too.
+    """
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, str(parent), *command]
 
 
 def own_environment() -> dict[str, str]:

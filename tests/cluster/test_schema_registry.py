@@ -8,8 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
+import threading
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -107,6 +110,31 @@ async def test_cluster_stops_its_brokers_if_karapace_does_not_start(install, tmp
     with pytest.raises(ClusterError, match="Karapace has ended: wrong settings"):
         await cluster.start()
     assert cluster.process(1) is None
+
+
+async def test_start_leaves_the_connections_of_other_threads_open(install, tmp_path):
+    """The main thread's connection to Spark's Java process is one that is shut down when it is freed."""
+    install()
+    near, far = socket.socketpair()
+    own = threading.local()
+    own.connection = Connection(near)
+    found = registry("karapace")
+    await found.start("127.0.0.1:1", 1, tmp_path)
+    await found.stop()
+    with near, far:
+        near.sendall(b"open")
+        assert far.recv(4) == b"open"
+
+
+class Connection:
+    """A socket that is shut down when this object is freed, as Py4J does."""
+
+    def __init__(self, owned: socket.socket) -> None:
+        self._owned = owned
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            self._owned.shutdown(socket.SHUT_RDWR)
 
 
 async def test_health_of_later_releases_is_understood(install, tmp_path):

@@ -13,14 +13,13 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from minikafka.base.errors import ErrorCode, KafkaError
 from minikafka.base.ports import Clock, Rng
-from minikafka.runtime.spawning import die_with, start_child
+from minikafka.runtime.spawning import dying_with, start_child
 from minikafka.tools.cluster.directory import ClusterError
 from minikafka.tools.cluster.ports import free_ports
 from minikafka.tools.cluster.processes import ProcessId, end, identify, is_alive
@@ -135,13 +134,12 @@ class _Karapace(SchemaRegistry):
         log = directory / _LOG
         with log.open("ab") as output:
             child = start_child(
-                [command, str(file)],
+                dying_with(os.getpid(), [command, str(file)]),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_environment(settings),
                 start_new_session=True,
-                preexec_fn=partial(die_with, os.getpid()),
             )
         child.returncode = 0  # the process is reaped by its pid
         self._process = identify(child.pid)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.runtime.spawning import start_child
+from minikafka.runtime.spawning import dying_with, start_child
 
 ECHO = """
 import os, sys
@@ -88,3 +88,30 @@ def test_forked_process_starts_children_in_a_thread_of_its_own() -> None:
         finally:
             child.kill()
     assert output == b"0\n"
+
+
+PARENT = """
+import os, sys
+from minikafka.runtime.spawning import dying_with, start_child
+command = dying_with(os.getpid(), ["sh", "-c", "echo ready; exec cat"])
+start_child(command, stdin=sys.stdin.fileno(), stdout=sys.stdout.fileno()).wait()
+"""
+
+
+def test_command_that_dies_with_its_parent_ends_when_the_parent_is_killed() -> None:
+    with start_child(
+        [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        assert echo(parent, b"alive\n") == b"alive\n"
+        parent.kill()
+        assert (
+            parent.stdout.read() == b""
+        )  # the command has closed its end, although its input is open
+
+
+def test_command_does_not_start_if_its_parent_has_ended() -> None:
+    command = dying_with(os.getpid() + 1, ["echo", "started"])
+    with start_child(command, stdout=subprocess.PIPE) as child:
+        assert child.communicate(timeout=60)[0] == b""
