@@ -187,8 +187,7 @@ def main() -> NoReturn:
         print(error.format_message(), file=sys.stderr)
         code = error.exit_code
     except click.UsageError as error:
-        click.UsageError(_one_line(error.format_message()), error.ctx).show(sys.stderr)
-        code = error.exit_code
+        code = _refuse(error)
     except UnicodeEncodeError as error:
         shown = error.object[max(0, error.start - _SHOWN) : error.end + _SHOWN]  # it may be a file
         text = f"'{printable(shown)}' is not valid Unicode: write names and values in UTF-8"
@@ -203,6 +202,16 @@ def main() -> NoReturn:
     except (click.ClickException, MinikafkaError, OSError) as error:
         code = _report(error, output)
     sys.exit(code)
+
+
+def _refuse(error: click.UsageError) -> int:
+    """Print what is wrong with the arguments, without the usage if it is a value. Return the exit code."""
+    text = _one_line(error.format_message())
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        print(f"minikafka: {text}", file=sys.stderr)
+    else:
+        click.UsageError(text, error.ctx).show(sys.stderr)
+    return error.exit_code
 
 
 def _report(error: BaseException, output: TextIO | None) -> int:

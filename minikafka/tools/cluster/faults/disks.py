@@ -14,11 +14,11 @@ from minikafka.tools.cluster.launch.launcher import POLL_MS
 from minikafka.tools.cluster.observation.observed import ObservedCluster
 from minikafka.tools.cluster.observation.state import STATE_TIMEOUT_MS
 from minikafka.tools.cluster.processes import is_paused
+from minikafka.tools.cluster.proxy.rules import DELAY_MAX_MS
 
 OPERATIONS: Final = "operations"
 """What a fault of a disk hits: operations that it has refused or delayed."""
 _NAMES: Final = {FULL: "fill_disk", SLOW_SYNC: "slow_sync", FAILED_SYNC: "fail_sync"}
-_MS_MAX: Final = 3_600_000
 _BYTES_MAX: Final = 2**60
 
 
@@ -35,13 +35,13 @@ class DiskVerbs(ObservedCluster):
 
         A write that does not fit fails with "No space left on device".
         """
-        _check("free_bytes", free_bytes, _BYTES_MAX)
+        _check("free_bytes", free_bytes, 0, _BYTES_MAX)
         name = f"fill_disk {broker_id}"
         return await self._harm_disk(name, broker_id, log_dir, FULL, free_bytes)
 
     async def slow_sync(self, broker_id: int, ms: int, log_dir: str | None = None) -> Fault:
         """Let each fsync in a broker's log directory (None: in each) take `ms` milliseconds longer."""
-        _check("ms", ms, _MS_MAX)
+        _check("ms", ms, 1, DELAY_MAX_MS)
         name = f"slow_sync {broker_id}"
         return await self._harm_disk(name, broker_id, log_dir, SLOW_SYNC, ms)
 
@@ -150,6 +150,6 @@ def _hits(faults: Sequence[DiskFault], fault_id: str) -> Hits:
     return {OPERATIONS: sum(found)} if found else {}
 
 
-def _check(name: str, value: object, most: int) -> None:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ClusterError(f"{name} must be a whole number from 0 to {most}, got {value!r}")
+def _check(name: str, value: object, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise ClusterError(f"{name} must be a whole number from {least} to {most}, got {value!r}")

@@ -95,10 +95,30 @@ def test_help_of_a_command_group_does_not_shorten_the_summaries(
     "arguments",
     [
         ["fly"],
-        ["up", "--brokers", "none"],
-        ["up", "--brokers", "0"],
         ["stop"],
         ["broker"],
+        ["reassign"],
+        ["topics", "list", "-b", "nonsense"],
+        ["status", "--unknown"],
+        ["kill", "1", "2"],
+    ],
+    ids=" ".join,
+)
+def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert call(monkeypatch, *arguments) == 2
+    assert "Usage: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["kill", "broker-1"],
+        ["logs", "broker-1"],
+        ["logs", "--tail", "-1"],
+        ["up", "--brokers", "none"],
+        ["up", "--brokers", "0"],
         ["topics", "create", "t", "--config", "novalue"],
         ["consume", "t", "-o", "sometimes"],
         ["consume", "t", "-o", "5:x"],
@@ -108,20 +128,18 @@ def test_help_of_a_command_group_does_not_shorten_the_summaries(
         ["up", "--config", "nowhere.toml"],
         ["up", "--config", "."],
         ["broker", "--config", "nowhere.toml"],
-        ["reassign"],
         ["reassign", "--file", "nowhere.json"],
         ["elect", "--preferred", "--file", "nowhere.json"],
         ["plan", "reassign", "--file", "nowhere.json"],
         ["topics", "delete-records", "--offset-json-file", "nowhere.json"],
-        ["topics", "list", "-b", "nonsense"],
     ],
     ids=" ".join,
 )
-def test_invalid_arguments_print_the_usage_and_exit_with_code_2(
+def test_invalid_value_is_one_line_and_exits_with_code_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     assert call(monkeypatch, *arguments) == 2
-    assert "Usage: " in capsys.readouterr().err
+    assert re.fullmatch("minikafka: Invalid value.*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +313,7 @@ SAFE = r"g\u001b[2J\u009b31m\u200b\u202e"
         (ClusterError("refused", EVIL), f"minikafka: refused ({SAFE})\n"),
         (OSError(2, "No such file", EVIL), f"minikafka: {SAFE}: No such file\n"),
         (click.UsageError(EVIL), f"Error: {SAFE}\n"),
-        (click.BadParameter(EVIL, param_hint="-t"), f"Error: Invalid value for -t: {SAFE}\n"),
+        (click.BadParameter(EVIL, param_hint="-t"), f"minikafka: Invalid value for -t: {SAFE}\n"),
     ],
 )
 def test_text_from_outside_is_escaped_in_errors(

@@ -18,8 +18,6 @@ from minikafka.tools.cluster.proxy.rules import CLIENTS, ZOOKEEPER, FaultRule, p
 TABLE: Final = "fault"
 """Each [[fault]] of a file is an entry."""
 _SECONDS_MAX: Final = 86_400
-_NUMBER_MAX: Final = 2**60
-_MS_MAX: Final = 3_600_000
 _PLACES: Final = (CLIENTS, ZOOKEEPER)
 _TIMES_MAX: Final = 1_000_000
 _COMMON: Final = ("do", "for", "times", "gap")
@@ -141,8 +139,10 @@ def parse_file(text: str, file: str, known: Known) -> list[ScriptEntry]:
     return parse_rows(rows, f"{file}, ", known)
 
 
-def parse_rows(rows: Iterable[object], source: str, known: Known) -> list[ScriptEntry]:
+def parse_rows(rows: object, source: str, known: Known) -> list[ScriptEntry]:
     """Return the entries of a list of mappings. Raises ClusterError with the entry and the mistake."""
+    if not isinstance(rows, Iterable) or isinstance(rows, Mapping | bytes):
+        raise ClusterError(f"a script must be the path of a file, or a list of entries, got {rows!r}")
     entries: list[ScriptEntry] = []
     for number, row in enumerate(rows, 1):
         entry = _Reader(row, f"{source}entry {number}", known).entry()
@@ -222,8 +222,8 @@ class _Reader:
             if value not in argument.kind:
                 self._fail(f"{key} must be one of {', '.join(argument.kind)}, got {value!r}")
             return value
-        if argument.kind == verbs.NUMBER:
-            return self._integer(key, 0, _MS_MAX if key == "ms" else _NUMBER_MAX)
+        if isinstance(argument.kind, range):
+            return self._integer(key, argument.kind[0], argument.kind[-1])
         if argument.kind in (verbs.TEXT, verbs.FLAG):
             wanted = str if argument.kind == verbs.TEXT else bool
             if type(value) is not wanted or value == "":
@@ -279,7 +279,7 @@ class _Reader:
         if api not in known.apis:
             near = nearest_names(str(api), known.apis)
             self._fail(f"there is no API {api!r}; the nearest are {near}")
-        if type(n) is not int or not 1 <= n <= _NUMBER_MAX:
+        if type(n) is not int or not 1 <= n <= verbs.NUMBER_MAX:
             self._fail(f"n must be a whole number of at least 1, got {n!r}")
         if broker is not None and (type(broker) is not int or broker not in known.brokers):
             ids = ", ".join(map(str, known.brokers))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from minikafka.tools.cluster.proxy.rules import DIRECTIONS, LINKS
+from minikafka.tools.cluster.proxy.rules import DELAY_MAX_MS, DIRECTIONS, LINKS
 
 CONTROLLER: Final = "controller"
 HELD: Final = "held"
@@ -15,9 +15,9 @@ LEADER: Final = re.compile(r"leader of (?P<topic>[A-Za-z0-9._-]+)-(?P<partition>
 
 
 class VerbArgument(NamedTuple):
-    """One argument of a verb. `kind`: BROKER, PROCESS, PEER, NUMBER, TEXT, FLAG, or the allowed words."""
+    """One argument of a verb. `kind`: BROKER, PROCESS, PEER, TEXT, FLAG, the allowed words, or the allowed numbers."""
 
-    kind: str | tuple[str, ...]
+    kind: str | tuple[str, ...] | range
     is_required: bool = True
 
 
@@ -38,10 +38,12 @@ class Verb(NamedTuple):
 BROKER: Final = "broker"
 PROCESS: Final = "process"
 PEER: Final = "peer"
-NUMBER: Final = "number"
 TEXT: Final = "text"
 FLAG: Final = "flag"
+NUMBER_MAX: Final = 2**60
 
+_MS: Final = {"ms": VerbArgument(range(1, DELAY_MAX_MS + 1))}
+_FREE_BYTES: Final = {"free_bytes": VerbArgument(range(NUMBER_MAX + 1), False)}
 _LINKED: Final[Mapping[str, VerbArgument]] = {
     "direction": VerbArgument(DIRECTIONS, False),
     "link": VerbArgument(LINKS, False),
@@ -59,13 +61,11 @@ VERBS: Final[Mapping[str, Verb]] = {
     "restart": Verb(_BROKER),
     "cut": Verb({**_ENDS, **_LINKED}, True, True, True),
     "cut_clients": Verb({**_BROKER, "direction": _LINKED["direction"]}, True, True, True),
-    "delay": Verb({**_ENDS, "ms": VerbArgument(NUMBER), **_LINKED}, True, True, True),
+    "delay": Verb({**_ENDS, **_MS, **_LINKED}, True, True, True),
     "drop": Verb({**_ENDS, **_LINKED}, True, True, True),
     "reset": Verb({**_ENDS, **_LINKED}, needs_faults=True),
-    "fill_disk": Verb(
-        {**_BROKER, **_LOG_DIR, "free_bytes": VerbArgument(NUMBER, False)}, True, True, True
-    ),
-    "slow_sync": Verb({**_BROKER, "ms": VerbArgument(NUMBER), **_LOG_DIR}, True, True, True),
+    "fill_disk": Verb({**_BROKER, **_LOG_DIR, **_FREE_BYTES}, True, True, True),
+    "slow_sync": Verb({**_BROKER, **_MS, **_LOG_DIR}, True, True, True),
     "fail_sync": Verb({**_BROKER, **_LOG_DIR}, True, True, True),
     "expire_session": Verb(_BROKER),
     "lose_coordinator": Verb(

@@ -104,13 +104,15 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "got True": {"do": "kill", "broker": True},
     "delay needs the key ms": {"do": "delay", "a": 1, "b": 2},
-    "ms must be a whole number from 0 to 3600000, got '5'": {
+    "ms must be a whole number from 1 to 3600000, got '5'": {
         "do": "delay",
         "a": 1,
         "b": 2,
         "ms": "5",
     },
-    "ms must be a whole number from 0 to 3600000, got 3600001": {
+    "ms must be a whole number from 1 to 3600000, got -5": {"do": "delay", "a": 1, "b": 2, "ms": -5},
+    "ms must be a whole number from 1 to 3600000, got 0": {"do": "delay", "a": 1, "b": 2, "ms": 0},
+    "ms must be a whole number from 1 to 3600000, got 3600001": {
         "do": "slow_sync",
         "broker": 1,
         "ms": 3_600_001,
@@ -241,6 +243,13 @@ def test_second_entry_is_refused_by_its_number():
         parse_rows([{"do": "fail_sync", "broker": 1}, kill | {"after_previous": 0}], "", KNOWN)
     with pytest.raises(ClusterError, match="the script, entry 1 is missing"):
         parse_rows([], "", KNOWN)
+
+
+@pytest.mark.parametrize("script", [None, 5, b"[[fault]]", {"do": "kill", "broker": 1}])
+def test_value_that_is_no_script_is_refused(script: object):
+    text = f"a script must be the path of a file, or a list of entries, got {script!r}"
+    with pytest.raises(ClusterError, match=re.escape(text)):
+        parse_rows(script, "", KNOWN)
 
 
 @pytest.mark.parametrize(
