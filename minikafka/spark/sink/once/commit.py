@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from minikafka.base.errors import ConfigError, KafkaError, MinikafkaError
@@ -146,6 +146,7 @@ class _Commit:
                 open_.commit()
                 open_ = self._begin(leaders)
             elif marker is not None and self._is_done(marker):
+                self._take_over(open_, marker)
                 return
             self._write_rows(leaders, open_)
             open_.mark(self._marker(marker))
@@ -168,7 +169,19 @@ class _Commit:
         write = self._write
         is_of_run = before is not None and write.run is not None and before.run == write.run
         rows = sum(one.rows for one in self._staged) + (before.rows if before and is_of_run else 0)
-        return CommittedBatch(self._batch, write.query, write.run, write.name, self._content, rows)
+        return CommittedBatch(
+            self._batch, write.query, write.run, write.name, self._content, rows, self._options.topic
+        )
+
+    def _take_over(self, open_: SinkTransaction, marker: CommittedBatch) -> None:
+        """Mark a micro-batch of an earlier run as one of this write.
+
+        Without this, a second write with the same id would be taken for a repetition of the first one.
+        """
+        write = self._write
+        if marker.run != write.run:
+            open_.mark(replace(marker, run=write.run, write=write.name, rows=0))
+            open_.commit()
 
     def _is_done(self, marker: CommittedBatch) -> bool:
         """True if the micro-batch was committed before. Raises `OtherContent` and `ConfigError`."""
@@ -181,11 +194,21 @@ class _Commit:
                 f" {self._name}: give each write of a foreachBatch its own {ID_PREFIX}"
             )
         if marker.batch == self._batch and marker.content in (None, self._content):
+            self._check_topic(marker.topic)
             return True
         raise OtherContent(
             f"the topic has the rows up to micro-batch {marker.batch}, and {self._difference(marker)}: restore the"
             f" newest checkpoint, or name a new checkpoint and a new topic; another {ID_PREFIX} writes the rows again"
         )
+
+    def _check_topic(self, former: str | None) -> None:
+        """Raise `ConfigError` if the micro-batch was written to another topic."""
+        topic = self._options.topic
+        if former and topic and former != topic:
+            raise ConfigError(
+                f"an earlier run has written micro-batch {self._batch} to topic {former}, not to topic {topic}: give the"
+                f" write to {topic} another {ID_PREFIX}, or run the micro-batch once more with topic {former}"
+            )
 
     def _difference(self, marker: CommittedBatch) -> str:
         """Return why the micro-batch is not the one that was committed."""

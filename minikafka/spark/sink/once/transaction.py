@@ -70,6 +70,8 @@ class CommittedBatch:
     """What the micro-batch contained (`Staged`); None in a marker of a version that recorded only the number."""
     rows: int = 0
     """The number of rows that the run has committed, with this micro-batch."""
+    topic: str | None = None
+    """The option `topic` of the write; None if a column named the topics, and in a marker of an older version."""
 
 
 class SinkTransaction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -418,6 +418,29 @@ def test_second_write_of_one_micro_batch_needs_an_id_of_its_own(brokers):
         commit_staged(options(brokers), again)
     commit_staged(options(brokers, transactionalIdPrefix="second"), again)
     assert committed(brokers) == expected(0, 0)
+
+
+def test_second_write_without_an_id_of_its_own_is_refused_also_in_a_run_that_repeats(brokers):
+    for run in ("first", "second", "third"):
+        for write in ("one", "two"):
+            staged = stage(brokers, 0, write=f"{run} {write}", run=run)
+            is_refused = write == "two"
+            with pytest.raises(ConfigError) if is_refused else nullcontext():
+                commit_staged(options(brokers), staged)
+    assert committed(brokers) == expected(0)
+
+
+def test_micro_batch_that_was_written_to_another_topic_is_refused(brokers):
+    brokers.create("others", PARTITIONS)
+    commit(brokers, 0, run="first")
+    for run in ("second", "third"):
+        message = "micro-batch 0 to topic lines, not to topic others: give .* to others another transact"
+        with pytest.raises(ConfigError, match=message):
+            commit(brokers, 0, run=run, topic="others")
+    commit(brokers, 0, run="fourth")
+    commit(brokers, 1, run="fourth", topic="others")
+    assert committed(brokers) == expected(0)
+    assert len(brokers.visible("others", 0)) == 2, "one batch of each task"
 
 
 def test_each_table_is_a_transaction_of_its_own(brokers):
