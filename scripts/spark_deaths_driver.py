@@ -1,8 +1,8 @@
-"""The driver of spark-deaths: three streams from one topic, to Parquet and to two other topics.
+"""The driver of spark-deaths: three streams from one topic, to Parquet and to other topics.
 
-    python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY
+    python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY TOPIC…
 
-One topic is written at least once, the other exactly once. The driver prints `{"copied": N}` for each micro-batch that
+One topic is written at least once, the others (TOPIC…) exactly once: with several, in one `foreachBatch`. The driver prints `{"copied": N}` for each micro-batch that
 was written exactly once. The driver reads two lines from standard input. After the first line, the driver processes all
 existing records, stops the streams, writes the rows of the Parquet table to `rows.parquet`, and prints `{"rows": N}`.
 The second line has the settings of `minikafka pipeline check` as JSON. After the second line, the driver runs this
@@ -34,10 +34,12 @@ from minikafka.spark.session import session
 SOURCE = "deaths"
 COPY = "deaths-copy"
 ONCE = "deaths-once"
+ONCE_TOO = "deaths-once-too"
 ORIGIN = "origin"
 COPY_CHECKPOINT = "copy-checkpoint"
 ONCE_CHECKPOINT = "once-checkpoint"
 TABLE_CHECKPOINT = "table-checkpoint"
+NAMED = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
 MAX_OFFSETS = "50000"
 POLL_SECONDS = 0.2
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -53,7 +55,7 @@ SETTINGS = {
 }
 
 
-def main(bootstrap: str, master: str, directory: Path) -> None:
+def main(bootstrap: str, master: str, directory: Path, topics: Sequence[str]) -> None:
     """Run all streams until a line arrives on standard input, then run `minikafka pipeline check`.
 
     The second line on standard input has the settings of the check.
@@ -66,10 +68,10 @@ def main(bootstrap: str, master: str, directory: Path) -> None:
     spark.dataSource.register(DyingSource)
     origin = {"topic": COPY, "originHeader": ORIGIN}
     copying = to_topic(spark, bootstrap, directory / COPY_CHECKPOINT, "minikafka", origin)
-    once = {"topic": ONCE, "exactlyOnce": "true"}
     # The executors of a standalone cluster have only the modules of minikafka.
     sink = "dying" if is_local else "minikafka"
-    writing_once = to_topic(spark, bootstrap, directory / ONCE_CHECKPOINT, sink, once)
+    write_once = to_topic_once if len(topics) == 1 else to_topics_once
+    writing_once = write_once(spark, bootstrap, directory / ONCE_CHECKPOINT, sink, topics)
     lines: Queue[str] = Queue()
     threading.Thread(target=read_lines, args=(lines,), daemon=True).start()
     table = TableSettings(str(directory / "table"))
@@ -107,10 +109,37 @@ def to_topic(
     spark: SparkSession, bootstrap: str, checkpoint: Path, sink: str, options: Mapping[str, str]
 ) -> StreamingQuery:
     """Start a stream to a topic. Each value begins with the partition and offset of the source record."""
-    named = "concat(cast(concat(partition, ':', offset, ':') as binary), value) as value"
-    writer = source(spark, bootstrap).selectExpr("key", named).writeStream.format(sink)
+    writer = source(spark, bootstrap).selectExpr("key", NAMED).writeStream.format(sink)
     writer = writer.option("kafka.bootstrap.servers", bootstrap).options(**options)
     return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def to_topic_once(
+    spark: SparkSession, bootstrap: str, checkpoint: Path, sink: str, topics: Sequence[str]
+) -> StreamingQuery:
+    """Start a stream that writes to the only topic of `topics` exactly once."""
+    return to_topic(spark, bootstrap, checkpoint, sink, once(topics[0]))
+
+
+def to_topics_once(
+    spark: SparkSession, bootstrap: str, checkpoint: Path, sink: str, topics: Sequence[str]
+) -> StreamingQuery:
+    """Start a stream that writes to each of the topics exactly once, one after the other."""
+
+    def each(batch: DataFrame, _: int) -> None:
+        for topic in topics:
+            writer = batch.write.format(sink).mode("append").options(**once(topic))
+            writer = writer.option("transactionalIdPrefix", topic)
+            writer = writer.option("checkpointLocation", str(checkpoint))
+            writer.option("kafka.bootstrap.servers", bootstrap).save()
+
+    writer = source(spark, bootstrap).selectExpr("key", NAMED).writeStream.foreachBatch(each)
+    return writer.option("checkpointLocation", str(checkpoint)).start()
+
+
+def once(topic: str) -> dict[str, str]:
+    """Return the options of a write to a topic exactly once."""
+    return {"topic": topic, "exactlyOnce": "true"}
 
 
 def follow(shown: StreamingQuery, others: Sequence[StreamingQuery], lines: Queue[str]) -> None:
@@ -150,4 +179,4 @@ def say(**facts: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:])

@@ -1,17 +1,19 @@
 """Test of Spark streams: kills brokers, the driver and executors, then checks every record.
 
-    spark-deaths [--faults N] [--seed S] [--standalone]
+    spark-deaths [--faults N] [--seed S] [--standalone] [--foreach-batch]
 
 A producer fills a topic. One driver copies the topic with three streams, to Parquet and to two other topics, of which
 one is written with `exactlyOnce`. Meanwhile brokers, also coordinators, are killed, paused and stopped. The driver is
 killed with SIGKILL, at any time or at a named moment of a commit, and continues from its checkpoints. A task is killed
 while it encodes rows. With `--standalone`, the tasks run on a standalone Spark cluster with two workers, and executors
-are killed too, but there are no named moments. The exit code is 0 only if
+are killed too, but there are no named moments. With `--foreach-batch`, a `foreachBatch` writes to two topics with
+`exactlyOnce`: the driver is killed during and between both commits, and each driver writes to the topics in a random
+order. The exit code is 0 only if
 
 - `minikafka pipeline check` finds no anomaly when it compares the histories of the producer and of a consumer with
   the logs of all replicas,
 - the Parquet table has every record exactly once,
-- a `read_committed` consumer finds every record exactly once and in order in the topic that is written with
+- a `read_committed` consumer finds every record exactly once and in order in each topic that is written with
   `exactlyOnce`, and
 - the other topic has every record at least once, the first copies of the records are in order, and only
   micro-batches that were interrupted by a kill have duplicates.
@@ -30,7 +32,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,8 +44,8 @@ import replays
 from confluent_kafka import Message
 from display import Display, Step
 from load import Stream, create_topic, read_back, write_history
-from spark_deaths_driver import COPY, COPY_CHECKPOINT, ONCE, ORIGIN, SOURCE
-from spark_deaths_sink import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK
+from spark_deaths_driver import COPY, COPY_CHECKPOINT, ONCE, ONCE_TOO, ORIGIN, SOURCE
+from spark_deaths_sink import DIRECTORY, DRIVER_MOMENTS, IN_A_TASK, of_topic
 from standalone_spark import StandaloneSpark
 from threads import in_thread
 
@@ -74,9 +76,13 @@ CHECK_SECONDS = 1_800.0
 class Driver:
     """The process of the driver, which can be killed and restarted. `copied`: the number of copied rows."""
 
-    def __init__(self, bootstrap: str, master: str, directory: Path) -> None:
+    def __init__(
+        self, bootstrap: str, master: str, directory: Path, topics: Sequence[str]
+    ) -> None:
         script = Path(__file__).with_name("spark_deaths_driver.py")
         self._command = [sys.executable, str(script), bootstrap, master, str(directory)]
+        self.topics = list(topics)
+        """The topics that are written exactly once, in order."""
         self._directory = directory
         self._log = directory / "driver.log"
         self._process: Process | None = None
@@ -89,6 +95,7 @@ class Driver:
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
+                *self.topics,
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=log,
@@ -195,6 +202,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--standalone", action="store_true", help="run the tasks on a standalone Spark cluster"
     )
+    parser.add_argument(
+        "--foreach-batch",
+        action="store_true",
+        help="write exactly once to two topics, in one foreachBatch",
+    )
     parsed = parser.parse_args(arguments)
     if parsed.seed is None:
         parsed.seed = random.SystemRandom().randrange(2**32)
@@ -231,12 +243,13 @@ async def deaths(
     """Run producer, streams and faults together, then check the outputs. Return True if all checks passed."""
     display.say(f"seed {arguments.seed}")
     master = "local[2,4]" if standalone is None else standalone.master
+    topics = [ONCE, ONCE_TOO] if arguments.foreach_batch else [ONCE]
     async with LocalCluster(BROKERS, config=CONFIG) as cluster:
-        counts = {SOURCE: PARTITIONS, COPY: COPY_PARTITIONS, ONCE: COPY_PARTITIONS}
+        counts = {SOURCE: PARTITIONS, **dict.fromkeys((COPY, *topics), COPY_PARTITIONS)}
         for topic, count in counts.items():
             await in_thread(create_topic, cluster.bootstrap, topic, count, TOPIC_CONFIG)
         stream = Stream(cluster.bootstrap, SOURCE, records(), RATE)
-        async with running_driver(cluster.bootstrap, master, directory) as driver:
+        async with running_driver(cluster.bootstrap, master, directory, topics) as driver:
             try:
                 faults = Faults(display, cluster, driver, standalone, arguments.seed, directory)
                 await under_load(display, cluster, stream, driver, faults, arguments.faults)
@@ -245,9 +258,11 @@ async def deaths(
             with display.step("finish") as step:
                 step.done(f"{await driver.finish():,} rows in the Parquet table")
             with display.step("read") as step:
-                reading, copies, once = await in_thread(read, step, cluster.bootstrap)
+                reading, copies, once = await in_thread(read, step, cluster.bootstrap, topics)
             with display.step("check") as step:
-                wanted = await asyncio.to_thread(settings, cluster, directory, stream, reading)
+                wanted = await asyncio.to_thread(
+                    settings, cluster, directory, stream, reading, topics
+                )
                 document = await driver.check(wanted)
                 step.done(document["title"])
     is_log_right = show_check(display, document)
@@ -256,9 +271,11 @@ async def deaths(
 
 
 @asynccontextmanager
-async def running_driver(bootstrap: str, master: str, directory: Path) -> AsyncIterator[Driver]:
+async def running_driver(
+    bootstrap: str, master: str, directory: Path, topics: Sequence[str]
+) -> AsyncIterator[Driver]:
     """Run the driver during the `with` body, and kill the driver afterwards if it still runs."""
-    driver = Driver(bootstrap, master, directory)
+    driver = Driver(bootstrap, master, directory, topics)
     await driver.start()
     try:
         yield driver
@@ -326,13 +343,17 @@ class Faults:
         await begun.end()
 
     async def _kill_driver(self) -> None:
-        moments = () if self._standalone else DRIVER_MOMENTS
+        moments: Sequence[str] = () if self._standalone else DRIVER_MOMENTS
+        topics = self._driver.topics
+        if len(topics) > 1:
+            moments = [of_topic(moment, topic) for moment in moments for topic in sorted(topics)]
         moment = self.chance.choice((None, *moments))
         self._display.say(f"  kill the driver {moment or 'at any time'}")
         if moment:
             await self._driver.reach(moment)
         await self._driver.kill()
         self._note_batch_in_progress()
+        self.chance.shuffle(topics)
         await self._driver.start()
 
     async def _kill_executor(self) -> None:
@@ -385,23 +406,32 @@ Once = list[tuple[int, tuple[replays.Place, bytes]]]
 """The partition of each record in the topic that is written exactly once, with its source and its value."""
 
 
-def read(step: Step, bootstrap: str) -> tuple[Reading, list[replays.Copy], Once]:
-    """Return the records of the source topic, those of the copied topic, and those that were written exactly once.
+def read(
+    step: Step, bootstrap: str, topics: Sequence[str]
+) -> tuple[Reading, list[replays.Copy], dict[str, Once]]:
+    """Return the records of the source topic, those of the copied topic, and those of each topic of `topics`.
 
     The records of the copies are in offset order within each partition.
     """
     reading = read_back(bootstrap, SOURCE, PARTITIONS, step.advance)
     copied = read_back(bootstrap, COPY, COPY_PARTITIONS, step.advance, content=copy_of)
     copies = [copy for deliveries in copied.values() for _, copy in deliveries]
-    found = read_back(bootstrap, ONCE, COPY_PARTITIONS, step.advance, content=original)
-    once = [(number, one) for number, deliveries in found.items() for _, one in deliveries]
+    once: dict[str, Once] = {}
+    for topic in topics:
+        found = read_back(bootstrap, topic, COPY_PARTITIONS, step.advance, content=original)
+        once[topic] = [(number, one) for number, items in found.items() for _, one in items]
     count = sum(map(len, reading.values()))
-    step.done(f"{count:,} records, {len(copies):,} copies, {len(once):,} written exactly once")
+    counts = ", ".join(f"{len(found):,}" for found in once.values())
+    step.done(f"{count:,} records, {len(copies):,} copies, {counts} written exactly once")
     return reading, copies, once
 
 
 def settings(
-    cluster: LocalCluster, directory: Path, stream: Stream, reading: Reading
+    cluster: LocalCluster,
+    directory: Path,
+    stream: Stream,
+    reading: Reading,
+    topics: Sequence[str],
 ) -> dict[str, list[str]]:
     """Write the sent and the read records to two history files; return the settings of `minikafka pipeline check`.
 
@@ -414,7 +444,7 @@ def settings(
         "replicas": [str(cluster.directory.path)],
         "histories": [str(sent)],
         "reads": [str(received)],
-        "topics": [SOURCE, COPY, ONCE],
+        "topics": [SOURCE, COPY, *topics],
     }
 
 
@@ -434,7 +464,7 @@ def check_outputs(
     directory: Path,
     reading: Reading,
     copies: list[replays.Copy],
-    once: Once,
+    once: Mapping[str, Once],
     faults: Faults,
 ) -> bool:
     """Compare the Parquet table and the copied topics with the source topic, and show the problems.
@@ -448,9 +478,12 @@ def check_outputs(
     }
     problems = replays.exactly_once(source, rows_of(directory / "rows.parquet"))
     show(display, "the Parquet table holds every record exactly once", problems)
-    strays = replays.exactly_once(source, (one for _, one in once), "topic")
-    strays += replays.in_order((number, place) for number, (place, _) in once)
-    show(display, "the topic holds every record exactly once and in order", strays)
+    strays: list[str] = []
+    for topic, found in once.items():
+        wrong = replays.exactly_once(source, (one for _, one in found), topic)
+        wrong += replays.in_order((number, place) for number, (place, _) in found)
+        show(display, f"{topic} holds every record exactly once and in order", wrong)
+        strays += wrong
     repeats, duplicates = replays.at_least_once(source, copies, faults.interrupted)
     batches = f"{len(faults.interrupted)} interrupted micro-batches"
     text = f"the copied topic holds every record, and {duplicates:,} duplicates from {batches}"

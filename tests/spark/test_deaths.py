@@ -23,6 +23,6 @@ def test_streams_survive_a_killed_driver_and_a_killed_broker(tmp_path):
     assert "kill broker" in ended.stdout
     assert "check: no anomaly" in ended.stdout
     assert "the Parquet table holds every record exactly once" in ended.stdout
-    assert "the topic holds every record exactly once and in order" in ended.stdout
+    assert "deaths-once holds every record exactly once and in order" in ended.stdout
     assert "the copied topic holds every record" in ended.stdout
     assert list(tmp_path.iterdir()) == []
