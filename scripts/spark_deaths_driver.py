@@ -2,11 +2,12 @@
 
     python spark_deaths_driver.py BOOTSTRAP MASTER DIRECTORY TOPIC…
 
-One topic is written at least once, the others (TOPIC…) exactly once: with several, in one `foreachBatch`. The driver prints `{"copied": N}` for each micro-batch that
-was written exactly once. The driver reads two lines from standard input. After the first line, the driver processes all
-existing records, stops the streams, writes the rows of the Parquet table to `rows.parquet`, and prints `{"rows": N}`.
-The second line has the settings of `minikafka pipeline check` as JSON. After the second line, the driver runs this
-check, prints the check's JSON document and exits. After an error, the driver exits with a traceback and code 1.
+One topic is written at least once, the others (TOPIC…) exactly once: with several, in one `foreachBatch`. The driver
+prints `{"copied": N}` for each micro-batch that was written exactly once. The driver reads two lines from standard
+input. After the first line, the driver processes all existing records, stops the streams, writes the rows of the
+Parquet table to `rows.parquet`, and prints `{"rows": N}`. The second line has the settings of
+`minikafka pipeline check` as JSON. After the second line, the driver runs this check, prints the check's JSON document
+and exits. After an error, the driver exits with a traceback and code 1.
 """
 
 from __future__ import annotations

@@ -76,9 +76,7 @@ CHECK_SECONDS = 1_800.0
 class Driver:
     """The process of the driver, which can be killed and restarted. `copied`: the number of copied rows."""
 
-    def __init__(
-        self, bootstrap: str, master: str, directory: Path, topics: Sequence[str]
-    ) -> None:
+    def __init__(self, bootstrap: str, master: str, directory: Path, topics: Sequence[str]) -> None:
         script = Path(__file__).with_name("spark_deaths_driver.py")
         self._command = [sys.executable, str(script), bootstrap, master, str(directory)]
         self.topics = list(topics)

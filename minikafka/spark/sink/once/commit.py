@@ -170,7 +170,13 @@ class _Commit:
         is_of_run = before is not None and write.run is not None and before.run == write.run
         rows = sum(one.rows for one in self._staged) + (before.rows if before and is_of_run else 0)
         return CommittedBatch(
-            self._batch, write.query, write.run, write.name, self._content, rows, self._options.topic
+            self._batch,
+            write.query,
+            write.run,
+            write.name,
+            self._content,
+            rows,
+            self._options.topic,
         )
 
     def _take_over(self, open_: SinkTransaction, marker: CommittedBatch) -> None:
@@ -206,8 +212,8 @@ class _Commit:
         topic = self._options.topic
         if former and topic and former != topic:
             raise ConfigError(
-                f"an earlier run has written micro-batch {self._batch} to topic {former}, not to topic {topic}: give the"
-                f" write to {topic} another {ID_PREFIX}, or run the micro-batch once more with topic {former}"
+                f"an earlier run has written micro-batch {self._batch} to topic {former}, not to topic {topic}: give"
+                f" the write to {topic} another {ID_PREFIX}, or run the micro-batch once more with topic {former}"
             )
 
     def _difference(self, marker: CommittedBatch) -> str:

@@ -142,7 +142,9 @@ def parse_file(text: str, file: str, known: Known) -> list[ScriptEntry]:
 def parse_rows(rows: object, source: str, known: Known) -> list[ScriptEntry]:
     """Return the entries of a list of mappings. Raises ClusterError with the entry and the mistake."""
     if not isinstance(rows, Iterable) or isinstance(rows, Mapping | bytes):
-        raise ClusterError(f"a script must be the path of a file, or a list of entries, got {rows!r}")
+        raise ClusterError(
+            f"a script must be the path of a file, or a list of entries, got {rows!r}"
+        )
     entries: list[ScriptEntry] = []
     for number, row in enumerate(rows, 1):
         entry = _Reader(row, f"{source}entry {number}", known).entry()

@@ -434,7 +434,9 @@ def test_micro_batch_that_was_written_to_another_topic_is_refused(brokers):
     brokers.create("others", PARTITIONS)
     commit(brokers, 0, run="first")
     for run in ("second", "third"):
-        message = "micro-batch 0 to topic lines, not to topic others: give .* to others another transact"
+        message = (
+            "micro-batch 0 to topic lines, not to topic others: give .* to others another transact"
+        )
         with pytest.raises(ConfigError, match=message):
             commit(brokers, 0, run=run, topic="others")
     commit(brokers, 0, run="fourth")

@@ -110,7 +110,12 @@ REFUSED: dict[str, dict[str, Any]] = {
         "b": 2,
         "ms": "5",
     },
-    "ms must be a whole number from 1 to 3600000, got -5": {"do": "delay", "a": 1, "b": 2, "ms": -5},
+    "ms must be a whole number from 1 to 3600000, got -5": {
+        "do": "delay",
+        "a": 1,
+        "b": 2,
+        "ms": -5,
+    },
     "ms must be a whole number from 1 to 3600000, got 0": {"do": "delay", "a": 1, "b": 2, "ms": 0},
     "ms must be a whole number from 1 to 3600000, got 3600001": {
         "do": "slow_sync",
