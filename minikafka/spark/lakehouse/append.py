@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from minikafka.spark.lakehouse.columns import arrow_schema
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import STAGED, LakeFile
 from minikafka.spark.lakehouse.tables import (
+    NO_MARK,
     LakeSettings,
     LakeTable,
     Marks,
@@ -28,8 +30,6 @@ _QUERY: Final = "minikafka.stream.query"
 _BATCH: Final = "minikafka.stream.batch"
 _PLAN: Final = "minikafka.stream.plan"
 _NAMES: Final = (_QUERY, _BATCH, _PLAN)
-_NONE: Final = -1
-"""The value of the marks of a table whose rows were replaced by a batch."""
 _OVERWRITTEN: Final = "minikafka.overwritten"
 """The mark of the last overwrite, a random number, without which the marks of earlier batches would stay valid."""
 
@@ -52,7 +52,8 @@ class StreamBatch(NamedTuple):
         return dict(zip(_NAMES, numbers, strict=True))
 
 
-class SingleBatch(NamedTuple):
+@dataclass(frozen=True)
+class SingleBatch:
     """A batch. `name`: the name of the pipeline. `plan`: a digest of the offsets that are read, and of the query."""
 
     name: str
@@ -60,8 +61,15 @@ class SingleBatch(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The name of the mark with the last batch of the pipeline."""
+        """The name of the mark with the last batch of the pipeline.
+
+        The mark is `NO_MARK` if the pipeline has created the table and has added no batch since.
+        """
         return f"minikafka.batch.{self.name}"
+
+    def has_created(self, marks: Marks) -> bool:
+        """True if the pipeline has created a table with these marks, and was killed before it has added a batch."""
+        return marks.get(self.mark) == NO_MARK and _OVERWRITTEN not in marks
 
     def number(self, overwritten: int) -> int:
         """Return the mark of the batch in a table with this mark of its last overwrite."""
@@ -85,8 +93,8 @@ class LakeWriter:
 
     def check_query(self, query: str | None, checkpoint: str) -> None:
         """Raise `OtherStream` if another stream than `query` has added rows. `query`: None for a new stream."""
-        found = self.table.marks(_NAMES).get(_QUERY, _NONE)
-        if found != _NONE and (query is None or found != number_of(query)):
+        found = self.table.marks(_NAMES).get(_QUERY, NO_MARK)
+        if found != NO_MARK and (query is None or found != number_of(query)):
             raise OtherStream(
                 f"{self.settings.shown} holds the rows of another stream, and {checkpoint} is not its checkpoint:"
                 " continue with that checkpoint, or name a new table and a new checkpoint"
@@ -131,12 +139,12 @@ class LakeWriter:
         before = self.table.marks([*_NAMES, _OVERWRITTEN, found.mark])
         if mode == "overwrite":
             return self._overwrite(frame, found, before)
-        number = found.number(before.get(_OVERWRITTEN, _NONE))
+        number = found.number(before.get(_OVERWRITTEN, NO_MARK))
         if before.get(found.mark) == number:
             return Appended(is_repeated=True)
-        if mode == "error" and self.table.exists():
+        if mode == "error" and self.table.exists() and not found.has_created(before):
             raise ConfigError(f"{self.settings.shown} already exists: name another table{instead}")
-        files = self._stage(frame, "batch")
+        files = self._stage(frame, "batch", {found.mark: NO_MARK})
         if files:
             notes = {"minikafka.batch": found.name, "minikafka.plan": found.plan}
             self.table.commit(TableChange(files, {found.mark: number}, before, notes))
@@ -146,12 +154,13 @@ class LakeWriter:
         files = self._stage(frame, "batch")
         now = number_of(os.urandom(8).hex())
         marks = {_OVERWRITTEN: now, found.mark: found.number(now)}
-        marks |= {name: _NONE for name in _NAMES if name in before}
+        marks |= {name: NO_MARK for name in _NAMES if name in before}
         self.table.commit(TableChange(files, marks, before, overwrite=True))
         return _total(files)
 
-    def _stage(self, frame: DataFrame, label: str) -> list[LakeFile]:
-        layout = patiently(partial(self.table.prepare, arrow_schema(frame.schema)))
+    def _stage(self, frame: DataFrame, label: str, marks: Marks | None = None) -> list[LakeFile]:
+        """Write the rows to files. `marks`: those of a new table."""
+        layout = self.table.prepare(arrow_schema(frame.schema), marks)
         stage = layout.stage(label, self.settings)
         rows = map_in_arrow(frame.toDF(*layout.names), stage.write, STAGED).collect()
         return [staged_file(row.asDict()) for row in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -68,31 +67,35 @@ class Evolution(NamedTuple):
 
 
 def evolution(
-    table: pa.Schema, rows: pa.Schema, place: str, *, can_widen: bool, derived: Sequence[str] = ()
+    table: pa.Schema, rows: pa.Schema, place: str, *, can_widen: bool, may_lack: bool
 ) -> Evolution:
     """Return the change of a table that the columns of the rows need.
 
-    `derived`: columns of the table that the writer computes. Raises `SchemaNarrows` if a column is missing in the
-    rows, or if its type cannot hold what the table holds.
+    `table`: the columns of the table that are not computed by the writer. `may_lack`: the rows may lack columns that
+    may be null. Raises `SchemaNarrows` if another column is missing in the rows, or if its type cannot hold what the
+    table holds.
     """
     has = {field.name.lower(): field for field in rows}
-    known = {field.name.lower(): field for field in table if field.name not in derived}
-    for lowered, field in known.items():
-        if lowered not in has:
-            raise SchemaNarrows(
-                f"the rows have no column {field.name}, which {place} has: add cast(null as"
-                f" {_sql(field.type)}) {field.name} to the query, or name a new table"
-            )
+    known = {field.name.lower() for field in table}
     added = tuple(field for lowered, field in has.items() if lowered not in known)
     widened = []
-    for lowered, field in known.items():
-        other = has[lowered]
-        if _same(field.type, other.type):
-            continue
-        if not (can_widen and _is_wider(field.type, other.type)):
-            raise _changed(field, other, place)
-        widened.append(pa.field(field.name, other.type))
+    for field in table:
+        other = has.get(field.name.lower())
+        if other is None:
+            if not (may_lack and field.nullable):
+                raise _missing(field, place)
+        elif not _same(field.type, other.type):
+            if not (can_widen and _is_wider(field.type, other.type)):
+                raise _changed(field, other, place)
+            widened.append(pa.field(field.name, other.type))
     return Evolution(added, tuple(widened))
+
+
+def _missing(field: pa.Field, place: str) -> SchemaNarrows:
+    return SchemaNarrows(
+        f"the rows have no column {field.name}, which {place} has: add cast(null as {_sql(field.type)})"
+        f" {field.name} to the query, or name a new table"
+    )
 
 
 def _changed(field: pa.Field, other: pa.Field, place: str) -> SchemaNarrows:
@@ -132,21 +135,23 @@ def _is_wider(before: pa.DataType, now: pa.DataType) -> bool:
     return (before, now) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
+_NAMES: Final = {
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.bool_(): "boolean",
+    pa.date32(): "date",
+}
+
+
 def _sql(kind: pa.DataType) -> str:
     """Return the name of a type in Spark's SQL."""
-    names = {
-        pa.int32(): "int",
-        pa.int64(): "bigint",
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.bool_(): "boolean",
-        pa.date32(): "date",
-    }
     plain = _plain(kind)
     if isinstance(plain, str):
         return plain
-    if plain in (pa.string(), pa.binary()):
-        return "string" if plain == pa.string() else "binary"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_map(kind):
@@ -155,4 +160,4 @@ def _sql(kind: pa.DataType) -> str:
         return f"array<{_sql(kind.value_type)}>"
     if pa.types.is_struct(kind):
         return f"struct<{','.join(f'{one.name}:{_sql(one.type)}' for one in kind)}>"
-    return names.get(kind, str(kind))
+    return _NAMES.get(plain, str(kind))

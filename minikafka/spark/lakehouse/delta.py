@@ -5,7 +5,7 @@ A mark is the version of a transaction identifier (`txn` in Delta's protocol), w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
 from importlib import import_module
@@ -17,7 +17,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.columns import evolution
 from minikafka.spark.lakehouse.delta_stats import statistics
-from minikafka.spark.lakehouse.places import absolute, data_files, is_remote
+from minikafka.spark.lakehouse.places import absolute, check_unused, data_files, is_remote
 from minikafka.spark.lakehouse.rules import HOUR, Key, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
@@ -27,6 +27,7 @@ from minikafka.spark.lakehouse.tables import (
     Expired,
     LakeSettings,
     Layout,
+    Marks,
     MergedFiles,
     NoLibrary,
     NotCommitted,
@@ -39,7 +40,11 @@ from minikafka.spark.storage.explain import explained
 _EPOCH: Final = date(1970, 1, 1)
 _HOURS: Final = 24
 _HOUR_S: Final = 3600
+_LOG: Final = "_delta_log"
 _UNSAFE: Final = "allow_unsafe_rename"
+_CONSTRAINTS: Final = "delta.constraints."
+_MAPPING: Final = "delta.columnMapping.mode"
+_COMPUTED: Final = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 _LOCKING: Final = ("locking_provider", "dynamo", "conditional_put")
 """Parts of the names of options that only deltalake has."""
 
@@ -117,43 +122,42 @@ class DeltaLakeTable:
             return explained(self._place, "", "write", error)
         return f"the Delta table {self._place}: {_headline(error)}"
 
-    def prepare(self, rows: pa.Schema) -> Layout:
-        """Create the table, or add the columns that it lacks.
+    def prepare(
+        self, rows: pa.Schema, marks: Marks | None = None, *, may_lack: bool = False
+    ) -> Layout:
+        """Create the table with these marks, or add the columns that it lacks.
 
         If another driver does so at the same time, or a response is lost, the second attempt finds it done.
         """
         try:
-            return self._prepared(rows)
+            return self._prepared(rows, marks or {}, may_lack)
         except TableError as error:
             if not isinstance(error.__cause__, self._errors.DeltaError):
                 raise
-            return self._prepared(rows)
+            return self._prepared(rows, marks or {}, may_lack)
 
-    def _prepared(self, rows: pa.Schema) -> Layout:
+    def _prepared(self, rows: pa.Schema, marks: Marks, may_lack: bool) -> Layout:
         rules = check_rules(self._settings.partition_by, rows)
         derived = _derived(rules, rows)
         if not self.exists():
-            self._create(pa.schema([*rows, *derived]), rules)
+            self._create(pa.schema([*rows, *derived]), rules, marks)
         table = self.newest()
+        self._check_rules(table)
         self._check_partitioning(table, rules)
-        found = _schema(table)
-        computed = [field.name for field in derived]
-        change = evolution(found, rows, self._settings.shown, can_widen=False, derived=computed)
+        computed = {field.name for field in derived}
+        own = pa.schema([field for field in _schema(table) if field.name not in computed])
+        change = evolution(own, rows, self._place, can_widen=False, may_lack=may_lack)
         if change.added:
             self._add_columns(table, change.added)
-            found = _schema(self.newest())
-        columns = list(_in_order(found, rows))
-        names = tuple(field.name for field in columns)
-        rules = self._rules = check_rules(rules, pa.schema(columns))
-        left_out = set(_partition_columns(rules))
-        files = [field for field in columns if field.name not in left_out]
-        if not files:
-            raise ConfigError(
-                "partition_by: at least one column must be left for the files; leave out a column"
-            )
-        return Layout(names, pa.schema(files), rules, f"{self._place}/data", self._of_files)
+            table = self.newest()
+        columns = pa.schema(_in_order(_schema(table), rows))
+        rules = self._rules = check_rules(rules, columns)
+        files = _columns_of_files(columns, rules)
+        directory = f"{self._place}/data"
+        return Layout(tuple(columns.names), files, rules, directory, self._of_files)
 
-    def _create(self, schema: pa.Schema, rules: Sequence[PartitionRule]) -> None:
+    def _create(self, schema: pa.Schema, rules: Sequence[PartitionRule], marks: Marks) -> None:
+        check_unused(self._place, self._of_files, (_LOG,), self.exists)
         with self._reported():
             self._library.DeltaTable.create(
                 self._place,
@@ -161,6 +165,21 @@ class DeltaLakeTable:
                 mode="ignore",
                 partition_by=_partition_columns(rules),
                 storage_options=self._storage,
+                commit_properties=self._properties(marks, {}),
+            )
+
+    def _check_rules(self, table: Any) -> None:
+        """Raise `ConfigError` for a table with rules that a writer of files must keep, and that this one does not."""
+        configuration = table.metadata().configuration
+        found = [name for name in configuration if name.startswith(_CONSTRAINTS)]
+        if configuration.get(_MAPPING, "none") != "none":
+            found.append(_MAPPING)
+        for field in table.schema().fields:
+            found += [name for name in field.metadata if name.startswith(_COMPUTED)]
+        if found:
+            raise ConfigError(
+                f"{self._place} has the rule {found[0]}, which files of this writer would not keep: remove it from the"
+                " table, or name a new table"
             )
 
     def _check_partitioning(self, table: Any, rules: Sequence[PartitionRule]) -> None:
@@ -193,12 +212,7 @@ class DeltaLakeTable:
         commit_once(self, change, self._settings.shown, self._attempt)
 
     def _attempt(self, state: Any, change: TableChange) -> None:
-        library = self._library
         now_ms = SystemClock().wall_ms()
-        transactions = [library.Transaction(name, number) for name, number in change.marks.items()]
-        properties = library.CommitProperties(
-            custom_metadata=dict(change.notes), app_transactions=transactions
-        )
         with self._reported():
             try:
                 state.create_write_transaction(
@@ -206,10 +220,17 @@ class DeltaLakeTable:
                     "overwrite" if change.overwrite else "append",
                     state.schema(),
                     partition_by=_partition_columns(self._rules),
-                    commit_properties=properties,
+                    commit_properties=self._properties(change.marks, change.notes),
                 )
             except self._errors.CommitFailedError as error:
                 raise NotCommitted(self._sentence(error)) from error
+
+    def _properties(self, marks: Marks, notes: Mapping[str, str]) -> Any:
+        """Return the marks and notes of a commit, as the library wants them."""
+        transactions = [self._library.Transaction(name, number) for name, number in marks.items()]
+        return self._library.CommitProperties(
+            custom_metadata=dict(notes), app_transactions=transactions
+        )
 
     def _added(self, file: LakeFile, now_ms: int) -> Any:
         return self._library.transaction.AddAction(
@@ -253,7 +274,7 @@ def _in_order(table: pa.Schema, rows: pa.Schema) -> Iterator[pa.Field]:
     names = {field.name.lower(): field for field in table}
     for field in rows:
         found = names[field.name.lower()]
-        yield pa.field(found.name, field.type)
+        yield pa.field(found.name, field.type, found.nullable)
 
 
 def _derived(rules: Sequence[PartitionRule], rows: pa.Schema) -> list[pa.Field]:
@@ -279,6 +300,16 @@ def _columns_of(rule: PartitionRule) -> list[str]:
 
 def _partition_columns(rules: Sequence[PartitionRule]) -> list[str]:
     return list(dict.fromkeys(name for rule in rules for name in _columns_of(rule)))
+
+
+def _columns_of_files(columns: pa.Schema, rules: Sequence[PartitionRule]) -> pa.Schema:
+    left_out = set(_partition_columns(rules))
+    files = [field for field in columns if field.name not in left_out]
+    if not files:
+        raise ConfigError(
+            "partition_by: at least one column must be left for the files; leave out a column"
+        )
+    return pa.schema(files)
 
 
 def _partition_values(rules: Sequence[PartitionRule], key: Key) -> dict[str, str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
@@ -21,35 +22,35 @@ def statistics(footer: bytes) -> str:
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    columns = metadata.num_columns if metadata.num_row_groups else 0
-    for index in range(min(columns, _COLUMNS_MAX)):
-        parts = [
-            metadata.row_group(group).column(index) for group in range(metadata.num_row_groups)
-        ]
+    for name, parts in _simple_columns(metadata):
+        if all(one.has_null_count for one in parts):
+            nulls[name] = sum(one.null_count for one in parts)
+        if bounds := _bounds(parts):
+            least[name], greatest[name] = bounds
+    facts = {"minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps({"numRecords": metadata.num_rows, **facts})
+
+
+def _simple_columns(metadata: pq.FileMetaData) -> Iterator[tuple[str, list[pq.Statistics]]]:
+    """Yield the first columns that are not nested, with the statistics of each row group."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    for index in range(min(metadata.num_columns, _COLUMNS_MAX) if groups else 0):
+        parts = [group.column(index) for group in groups]
         name = parts[0].path_in_schema
-        if metadata.schema.column(index).max_repetition_level or "." in name:
-            continue
+        is_nested = metadata.schema.column(index).max_repetition_level or "." in name
         found = [part.statistics for part in parts]
-        if any(one is None for one in found):
-            continue
-        if all(one.has_null_count for one in found):
-            nulls[name] = sum(one.null_count for one in found)
-        valued = [one for one in found if one.has_min_max]
-        if not valued or any(not one.has_min_max and one.num_values for one in found):
-            continue
-        low, high = (
-            _json(min(one.min for one in valued), up=False),
-            _json(max(one.max for one in valued), up=True),
-        )
-        if low is not None and high is not None:
-            least[name], greatest[name] = low, high
-    facts = {
-        "numRecords": metadata.num_rows,
-        "minValues": least,
-        "maxValues": greatest,
-        "nullCount": nulls,
-    }
-    return json.dumps(facts)
+        if not is_nested and all(one is not None for one in found):
+            yield name, found
+
+
+def _bounds(parts: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value; None if there is none that JSON can hold."""
+    valued = [one for one in parts if one.has_min_max]
+    if not valued or any(not one.has_min_max and one.num_values for one in parts):
+        return None
+    low = _json(min(one.min for one in valued), up=False)
+    high = _json(max(one.max for one in valued), up=True)
+    return None if low is None or high is None else (low, high)
 
 
 def _json(value: object, *, up: bool) -> Any:
@@ -63,7 +64,10 @@ def _json(value: object, *, up: bool) -> Any:
     if isinstance(value, datetime):
         rounded = value.replace(microsecond=value.microsecond // 1000 * 1000)
         if up and rounded < value:
-            rounded += _MILLI
+            try:
+                rounded += _MILLI
+            except OverflowError:  # the last millisecond of the year 9999
+                return None
         text = rounded.replace(tzinfo=None).isoformat(timespec="milliseconds")
         return text + "Z" if value.tzinfo is not None else text
     return value.isoformat() if isinstance(value, date) else None

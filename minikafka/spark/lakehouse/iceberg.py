@@ -22,7 +22,14 @@ import pyarrow.parquet as pq
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.lakehouse import iceberg_upkeep as upkeep
 from minikafka.spark.lakehouse.columns import Evolution, evolution
-from minikafka.spark.lakehouse.places import absolute, file_uri, is_remote, local_path, storage_of
+from minikafka.spark.lakehouse.places import (
+    absolute,
+    check_unused,
+    file_uri,
+    is_remote,
+    local_path,
+    storage_of,
+)
 from minikafka.spark.lakehouse.rules import DATE, HOUR, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
@@ -31,16 +38,21 @@ from minikafka.spark.lakehouse.tables import (
     Expired,
     LakeSettings,
     Layout,
+    Marks,
     MergedFiles,
     NoAnswer,
     NoLibrary,
     NotCommitted,
+    Overtaken,
     TableChange,
     TableError,
     commit_once,
+    patiently,
 )
 
 CATALOG_FILE: Final = "catalog.db"
+_OWN: Final = (CATALOG_FILE, f"{CATALOG_FILE}-journal", "metadata")
+"""What the directory of a table holds if its creation was interrupted."""
 _CATALOG: Final = "default"
 """The name of the catalog, under which pyiceberg also finds the settings of the user's own file."""
 _PROPERTIES: Final = {
@@ -49,6 +61,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+_VERSION_MAX: Final = 2
 _ANSWER_S: Final = 60
 """Maximum time to wait for an answer of a REST catalog."""
 _NO_ANSWER: Final = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "Timeout")
@@ -73,7 +86,7 @@ class IcebergTable:
     def __init__(self, settings: LakeSettings) -> None:
         self._settings = settings
         self._place = absolute(settings.place) if settings.place else ""
-        if "." not in settings.name:
+        if not all(part.strip() for part in settings.name.rpartition(".")):
             raise ConfigError(f"table must be NAMESPACE.NAME, not {settings.name!r}")
         try:
             self._library = import_module("pyiceberg.catalog")
@@ -96,13 +109,14 @@ class IcebergTable:
             given = _OF_STORES | dict(self._settings.catalog)
             name = given.pop("name", _CATALOG)
             if not self._settings.catalog:
-                os.makedirs(self._local, exist_ok=True)
                 given = {
                     "type": "sql",
                     "uri": f"sqlite:///{self._local}/{CATALOG_FILE}",
                     "warehouse": file_uri(self._local),
                 }
             with self._reported():
+                if not self._settings.catalog:
+                    os.makedirs(self._local, exist_ok=True)
                 _check_answer(given)
                 self._known = self._library.load_catalog(name, **given)
             _limit_waiting(self._known)
@@ -128,14 +142,12 @@ class IcebergTable:
         settings = self._settings
         where = settings.catalog_shown if settings.catalog else f"{self._place}/{CATALOG_FILE}"
         name = type(error).__name__
-        text = "does not answer"
-        if name not in _NO_ANSWER:
+        if name in _NO_ANSWER:
+            text = "does not answer: check its address and credentials, and that it runs"
+        else:
             reason = (str(error).splitlines() or [""])[0] or name
-            text = f"cannot be used for the table {settings.name} ({name}: {reason})"
-        return (
-            f"catalog: {where} {text}: check its address and credentials, and that it runs; a restart continues, and"
-            " adds each row once"
-        )
+            text = f"cannot be used for the table {settings.name} ({name}: {reason}): correct this"
+        return f"catalog: {where} {text}; a restart continues, and adds each row once"
 
     def exists(self) -> bool:
         """True if the table is in the catalog."""
@@ -157,36 +169,49 @@ class IcebergTable:
         table.metadata.properties[_RETRIES] = "0"
         return table
 
-    def prepare(self, rows: pa.Schema) -> Layout:
-        """Create the table, or add the columns that it lacks and widen those whose type has become wider."""
+    def prepare(
+        self, rows: pa.Schema, marks: Marks | None = None, *, may_lack: bool = False
+    ) -> Layout:
+        """Create the table with these marks, or add the columns that it lacks and widen those with a wider type."""
+        return patiently(partial(self._prepared, rows, _texts(marks or {}), may_lack))
+
+    def _prepared(self, rows: pa.Schema, marks: Mapping[str, str], may_lack: bool) -> Layout:
+        shown = self._settings.shown
         rules = check_rules(self._settings.partition_by, rows)
         if not self.exists():
-            self._create(rows, rules)
+            self._create(rows, rules, marks)
         table = self.newest()
+        self._check_version(table)
         self._check_partitioning(table, rules)
-        change = evolution(_schema(table), rows, self._settings.shown, can_widen=True)
+        change = evolution(_schema(table), rows, shown, can_widen=True, may_lack=may_lack)
         if change.added or change.widened:
             self._evolve(table, change)
             table = self.newest()
-        known = {field.name.lower(): field for field in _schema(table)}
-        columns = pa.schema([known[name.lower()] for name in rows.names])
-        rules = check_rules(rules, columns)
-        directory = f"{local_path(table.location())}/data"
-        storage = storage_of(table.io.properties) if is_remote(directory) else {}
-        return Layout(tuple(columns.names), columns, rules, directory, storage)
+        return _layout(table, rows, rules)
 
-    def _create(self, rows: pa.Schema, rules: Sequence[PartitionRule]) -> None:
+    def _create(
+        self, rows: pa.Schema, rules: Sequence[PartitionRule], marks: Mapping[str, str]
+    ) -> None:
         catalog = self._catalog()
         location = file_uri(self._place) if self._place else None
-        with self._reported():
+        if location and not is_remote(location):
+            check_unused(self._local, {}, _OWN, self.exists)
+        with self._committing():
             catalog.create_namespace_if_not_exists(self._settings.name.rpartition(".")[0])
             creating = catalog.create_table_transaction(
-                self._settings.name, rows, location=location, properties=_PROPERTIES
+                self._settings.name, rows, location=location, properties={**_PROPERTIES, **marks}
             )
             with creating as transaction, transaction.update_spec() as spec:
                 for rule in rules:
                     spec.add_field(rule.column, *_transform(rule))
         self._hint()
+
+    def _check_version(self, table: Any) -> None:
+        if table.metadata.format_version > _VERSION_MAX:
+            raise ConfigError(
+                f"{self._settings.shown} has the format version {table.metadata.format_version}, and pyiceberg can only"
+                f" write versions up to {_VERSION_MAX}: name a new table"
+            )
 
     def _check_partitioning(self, table: Any, rules: Sequence[PartitionRule]) -> None:
         schema = table.schema()
@@ -206,7 +231,7 @@ class IcebergTable:
     def _evolve(self, table: Any, change: Evolution) -> None:
         schemas = import_module("pyiceberg.io.pyarrow")
         added = schemas._pyarrow_to_schema_without_ids(pa.schema([*change.added, *change.widened]))
-        with self._reported(), table.update_schema() as update:
+        with self._committing(), table.update_schema() as update:
             update.union_by_name(added)
         self._hint()
 
@@ -236,7 +261,7 @@ class IcebergTable:
 
     def _replace(self, state: Any, change: TableChange, replaced: Sequence[Any]) -> None:
         """Make a change, and remove the replaced files in the same step."""
-        texts = {name: str(number) for name, number in change.marks.items()}
+        texts = _texts(change.marks)
         added = [_data_file(state, one) for one in change.files]
         with self._committing(), state.transaction() as transaction:
             if texts:
@@ -256,7 +281,10 @@ class IcebergTable:
         with self._reported():
             try:
                 yield
-            except self._errors.CommitFailedException as error:
+            except (
+                self._errors.CommitFailedException,
+                self._errors.TableAlreadyExistsError,
+            ) as error:
                 lost = error
         if lost is not None:
             raise NotCommitted(self._sentence(lost)) from lost
@@ -272,26 +300,44 @@ class IcebergTable:
             files = [upkeep.merged(table, _schema(table), directory, tasks) for tasks in groups]
         old = [task.file for tasks in groups for task in tasks]
         if files:
-            replace = partial(self._replace, replaced=old)
-            commit_once(self, TableChange(files), self._settings.shown, replace)
+            merge = partial(self._merge, replaced=old)
+            commit_once(self, TableChange(files), self._settings.shown, merge)
             self._hint()
         return MergedFiles(len(old), len(files))
+
+    def _merge(self, state: Any, change: TableChange, replaced: Sequence[Any]) -> None:
+        """Replace files by merged ones, unless their rows have changed since they were read."""
+        with self._reported():
+            unchanged = upkeep.whole_files(state)
+        if any(file.file_path not in unchanged for file in replaced):
+            raise Overtaken(
+                f"{self._settings.shown}: another process has merged files or deleted rows at the same time: run the"
+                " command again"
+            )
+        self._replace(state, change, replaced)
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
         """Remove the snapshots that were replaced more than `age_s` seconds ago, and the files that only they have."""
         table = self.newest()
-        old = upkeep.replaced_before(table, now_ms - 1000 * age_s)
         with self._reported():
             before = set().union(*upkeep.files_of(table))
-            if old:
-                table.maintenance.expire_snapshots().by_ids(old).commit()
-                self._hint()
-            table = self.newest()
+        number = patiently(partial(self._expire_snapshots, now_ms - 1000 * age_s))
+        table = self.newest()
+        with self._reported():
             data, others = upkeep.files_of(table)
             lost = before - data - others
-            limit_ms = now_ms - 1000 * max(age_s, ORPHAN_S)
-            lost |= upkeep.orphans(table, data, limit_ms)
-            return Expired(len(old), upkeep.remove(table, lost))
+            lost |= upkeep.orphans(table, data, now_ms - 1000 * max(age_s, ORPHAN_S))
+            return Expired(number, upkeep.remove(table, lost))
+
+    def _expire_snapshots(self, limit_ms: int) -> int:
+        """Remove the snapshots that were replaced before a time, and return their number."""
+        table = self.newest()
+        old = upkeep.replaced_before(table, limit_ms)
+        if old:
+            with self._committing():
+                table.maintenance.expire_snapshots().by_ids(old).commit()
+            self._hint()
+        return len(old)
 
     def _hint(self) -> None:
         """Name the newest metadata in `version-hint.text`, for readers that know only the directory."""
@@ -300,7 +346,7 @@ class IcebergTable:
         table = self.newest()
         newest = local_path(table.metadata_location)
         folder, name = os.path.split(newest)
-        draft = f"{folder}/version-hint.draft"
+        draft = f"{folder}/version-hint.{os.urandom(8).hex()}"
         with open(draft, "w") as file:
             file.write(name.removesuffix(".metadata.json"))
         os.replace(draft, f"{folder}/version-hint.text")
@@ -328,6 +374,19 @@ def _limit_waiting(catalog: Any) -> None:
     session = getattr(catalog, "_session", None)
     if session is not None:
         session.request = partial(session.request, timeout=_ANSWER_S)
+
+
+def _layout(table: Any, rows: pa.Schema, rules: Sequence[PartitionRule]) -> Layout:
+    known = {field.name.lower(): field for field in _schema(table)}
+    columns = pa.schema([known[name.lower()] for name in rows.names])
+    directory = f"{local_path(table.location())}/data"
+    storage = storage_of(table.io.properties) if is_remote(directory) else {}
+    return Layout(tuple(columns.names), columns, check_rules(rules, columns), directory, storage)
+
+
+def _texts(marks: Marks) -> dict[str, str]:
+    """Return marks as properties of a table."""
+    return {name: str(number) for name, number in marks.items()}
 
 
 def _schema(table: Any) -> pa.Schema:

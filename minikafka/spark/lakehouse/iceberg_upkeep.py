@@ -25,16 +25,25 @@ def retries() -> fs.S3RetryStrategy:
 
 
 def small_files(table: Any, target_bytes: int) -> list[list[Any]]:
-    """Return groups of scan tasks whose files are to be merged: of one partition, and together below the target."""
+    """Return groups of scan tasks whose files are to be merged: of one partition, and together below the target.
+
+    Files of an older partitioning, which another engine has changed, stay as they are.
+    """
     tasks = defaultdict(list)
     for task in table.scan().plan_files():
         if task.delete_files:
             raise ConfigError(
                 f"{'.'.join(table.name())} has files with deleted rows: compact it with the engine that deletes them"
             )
-        if task.file.file_size_in_bytes < target_bytes:
-            tasks[(task.file.spec_id, tuple(_values(task.file)))].append(task)
+        is_current = task.file.spec_id == table.metadata.default_spec_id
+        if is_current and task.file.file_size_in_bytes < target_bytes:
+            tasks[tuple(_values(task.file))].append(task)
     return [group for found in tasks.values() for group in _groups(found, target_bytes)]
+
+
+def whole_files(table: Any) -> set[str]:
+    """Return the locations of the data files of which no row is deleted."""
+    return {task.file.file_path for task in table.scan().plan_files() if not task.delete_files}
 
 
 def _groups(tasks: Sequence[Any], target_bytes: int) -> Iterator[list[Any]]:

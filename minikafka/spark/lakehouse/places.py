@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
@@ -40,6 +40,9 @@ class DataFiles(Protocol):
         After an error there is no file.
         """
 
+    def folders(self) -> list[str]:
+        """Return the names of the folders in the directory, and on a local disk also those of its files."""
+
 
 def data_files(directory: str, storage: Mapping[str, str]) -> DataFiles:
     """Return the files of a directory or URI. `storage`: the options of the store. Raises `ConfigError`."""
@@ -54,6 +57,22 @@ def data_files(directory: str, storage: Mapping[str, str]) -> DataFiles:
     from minikafka.spark.storage.object_store import ObjectStore
 
     return ObjectStore(directory, storage)
+
+
+def check_unused(
+    place: str, storage: Mapping[str, str], own: Container[str], exists: Callable[[], bool]
+) -> None:
+    """Raise `ConfigError` if the place of a new table holds something else, which its upkeep could remove.
+
+    `own`: the names that a table has there if its creation was interrupted. `exists`: true if another writer has
+    created the table in the meantime.
+    """
+    others = [name for name in data_files(place, storage).folders() if name not in own]
+    if others and not exists():
+        raise ConfigError(
+            f"{place} is not empty, it holds {others[0]}: name a directory that only this table uses, because its"
+            " upkeep removes all files there that are not part of the table"
+        )
 
 
 class _Directory:
@@ -76,6 +95,9 @@ class _Directory:
             os.fsync(file.fileno())
         sync(Path(self._path))
 
+    def folders(self) -> list[str]:
+        return sorted(os.listdir(self._path)) if os.path.isdir(self._path) else []
+
 
 def is_uri(place: str) -> bool:
     """True for a URI such as `s3://bucket/table`, false for a path."""
@@ -88,8 +110,19 @@ def is_remote(place: str) -> bool:
 
 
 def absolute(place: str) -> str:
-    """Return a URI unchanged, and a path as an absolute path. Both without a slash at the end."""
-    return (place if is_uri(place) else os.path.abspath(place)).rstrip("/") or "/"
+    """Return a URI unchanged, and a path as an absolute path. Both without a slash at the end.
+
+    Raises `ConfigError` for a path that is a file, or that has a character with a meaning in URIs: the libraries of the
+    formats would look for another directory.
+    """
+    if is_uri(place):
+        return place.rstrip("/")
+    found = os.path.abspath(place)
+    if wrong := [one for one in "%#?" if one in found]:
+        raise ConfigError(f"{found}: the path of a table must not contain {wrong[0]}: name another")
+    if os.path.isfile(found):
+        raise ConfigError(f"{found} is a file: name the directory of the table")
+    return found
 
 
 def file_uri(place: str) -> str:

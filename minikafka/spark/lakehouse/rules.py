@@ -19,6 +19,14 @@ HOUR: Final = "hour"
 _OF_TIME: Final = re.compile(r"(date|hour)\((.+)\)")
 _HOUR_MICROS: Final = 3_600_000_000
 _DAY_MICROS: Final = 24 * _HOUR_MICROS
+_VALUES: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_date32,
+)
+"""Tests for the types whose values can divide a table."""
 Key = tuple[object, ...]
 """The values of the rules for a row: a string, number, truth value or date; days or hours since 1970; or None."""
 
@@ -72,26 +80,15 @@ def check_rules(rules: Sequence[PartitionRule], schema: pa.Schema) -> tuple[Part
 
 
 def _check_type(rule: PartitionRule, kind: pa.DataType) -> None:
+    is_time = pa.types.is_timestamp(kind)
     if rule.unit:
-        is_day = rule.unit == DATE and pa.types.is_date32(kind)
-        if not (pa.types.is_timestamp(kind) or is_day):
-            text = (
-                f"partition_by: {rule} needs a timestamp, and {rule.column} is of the type {kind}"
+        if not (is_time or (rule.unit == DATE and pa.types.is_date32(kind))):
+            raise ConfigError(
+                f"partition_by: {rule} needs a timestamp, and {rule.column} is of the type {kind}: name another column"
             )
-            raise ConfigError(f"{text}: name another column")
-        return
-    tests = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_integer,
-        pa.types.is_boolean,
-        pa.types.is_date32,
-    )
-    if not any(test(kind) for test in tests):
+    elif not any(is_possible(kind) for is_possible in _VALUES):
         remedy = (
-            f"use date({rule.column}) or hour({rule.column})"
-            if pa.types.is_timestamp(kind)
-            else "cast it to string"
+            f"use date({rule.column}) or hour({rule.column})" if is_time else "cast it to string"
         )
         raise ConfigError(f"partition_by: column {rule.column} is of the type {kind}: {remedy}")
 

@@ -49,6 +49,10 @@ class LakeFile(NamedTuple):
     nulled: int
 
 
+class NullRefused(MinikafkaError):
+    """A value is null in a column of the table that must not be null."""
+
+
 class TimeNotShown(MinikafkaError):
     """A timestamp is outside of the years 1 to 9999."""
 
@@ -111,7 +115,15 @@ class FileStage:
         return batch, nulled
 
     def _columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [batch.column(field.name).cast(field.type) for field in self.schema]
+        for one in self.schema:
+            column = batch.column(one.name)
+            if not one.nullable and column.null_count:
+                of_record = _of_record(batch, pc.index(column.is_null(), True).as_py())
+                raise NullRefused(
+                    f"column {one.name}{of_record} is null, which the table does not allow: replace null in the"
+                    " query, or leave out the rows"
+                )
+        columns = [batch.column(one.name).cast(one.type) for one in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -124,15 +136,18 @@ def _refusal(batch: pa.RecordBatch, name: str, far: pa.Array) -> str:
     kind = batch.column(name).type
     number = batch.column(name)[row].cast(pa.int64() if kind != pa.date32() else pa.int32())
     unit = "days" if kind == pa.date32() else kind.unit
+    return (
+        f"column {name}{_of_record(batch, row)} is {number} {unit} since 1970, outside of the years 1 to 9999, which"
+        ' readers of the table cannot show: set timestamps to "null" to write such values as null and count'
+        " them, or leave out the rows"
+    )
+
+
+def _of_record(batch: pa.RecordBatch, row: int) -> str:
     known = [
         f"{one} {batch.column(one)[row].as_py()}" for one in _PLACE if one in batch.schema.names
     ]
-    of_record = f" of {', '.join(known)}" if known else ""
-    return (
-        f"column {name}{of_record} is {number} {unit} since 1970, outside of the years 1 to 9999, which readers of the"
-        ' table cannot show: set timestamps to "null" to write such values as null and count them, or leave out'
-        " the rows"
-    )
+    return f" of {', '.join(known)}" if known else ""
 
 
 class _Writing:

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ FORMATS: Final = (DELTA, ICEBERG)
 Found = TypeVar("Found")
 Marks = Mapping[str, int]
 """Named 64-bit numbers that a table changes in the same commit as its files."""
+NO_MARK: Final = -1
+"""The value of a mark that says no more than a mark that does not exist."""
 ORPHAN_S: Final = 24 * 3600
 """Minimum age of a file that no state of the table has. A younger file may belong to a running task."""
 COMMITS_MAX: Final = 20
@@ -133,8 +135,14 @@ class LakeTable(Protocol):
     def exists(self) -> bool:
         """True if the table exists. Raises `TableError` if its place or catalog does not answer."""
 
-    def prepare(self, rows: pa.Schema) -> Layout:
-        """Create the table, or add the columns that it lacks. Raises `SchemaNarrows`, `ConfigError`, `TableError`."""
+    def prepare(
+        self, rows: pa.Schema, marks: Marks | None = None, *, may_lack: bool = False
+    ) -> Layout:
+        """Create the table with these marks, or add the columns that it lacks.
+
+        `may_lack`: the rows may lack columns of the table that may be null. Raises `SchemaNarrows`, `ConfigError` and
+        `TableError`.
+        """
 
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         """Return the marks that the table has, of these names."""
@@ -200,36 +208,35 @@ def commit_once(
     `attempt`: makes the change to a state; it raises `NotCommitted` if it may be repeated, or may have been made.
     """
     unique = os.urandom(8).hex()
-    change = TableChange(
-        change.files,
-        change.marks,
-        change.expected,
-        {**change.notes, COMMIT: unique},
-        change.overwrite,
-    )
-    for number in range(COMMITS_MAX):
-        try:
-            state = target.newest()
-            if number and target.has_commit(state, unique):
-                return
-            _check_marks(target.marks_in(state, list(change.marks)), change, place)
-            attempt(state, change)
-        except (NotCommitted, NoAnswer) as error:
-            if number == COMMITS_MAX - 1:
-                raise TableError(str(error)) from error
-            _pause(number)
-        else:
+    change = replace(change, notes={**change.notes, COMMIT: unique})
+    is_repeated = False
+
+    def once() -> None:
+        nonlocal is_repeated
+        state = target.newest()
+        if is_repeated and target.has_commit(state, unique):
             return
+        is_repeated = True
+        _check_marks(target.marks_in(state, list(change.marks)), change, place)
+        attempt(state, change)
+
+    patiently(once)
 
 
 def patiently(request: Callable[[], Found]) -> Found:
-    """Return the result of a request that changes nothing twice. Repeat it for a minute while no catalog answers."""
+    """Return the result of a request that may be repeated.
+
+    It is repeated for about a minute while the catalog does not answer, or while other writers commit first.
+    """
     for number in range(COMMITS_MAX - 1):
         try:
             return request()
-        except NoAnswer:
+        except (NotCommitted, NoAnswer):
             _pause(number)
-    return request()
+    try:
+        return request()
+    except NotCommitted as error:
+        raise TableError(str(error)) from error
 
 
 def _pause(number: int) -> None:
@@ -239,7 +246,7 @@ def _pause(number: int) -> None:
 def _check_marks(found: Marks, change: TableChange, place: str) -> None:
     """Raise `Overtaken` if a mark differs from the value that it had when the rows were computed."""
     for name in change.marks:
-        if found.get(name) != change.expected.get(name):
+        if found.get(name, NO_MARK) != change.expected.get(name, NO_MARK):
             raise Overtaken(
                 f"{place}: another process has added rows of the same stream, batch or archive at the same time: end"
                 " one of the two, and start the other one again"

@@ -91,7 +91,7 @@ class _Archiving:
             end, tiles = self._plan()
         if not tiles:
             return
-        layout = self._table.prepare(records.SCHEMA)
+        layout = self._table.prepare(records.SCHEMA, may_lack=True)
         stage = layout.stage("records", self._settings.table)
         works = [SaveRecords(self._settings.options, tp, tile, stage) for tp, tile in tiles]
         topics, write = self._settings.topics, partial(self._write, end)

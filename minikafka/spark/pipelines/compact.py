@@ -1,4 +1,4 @@
-"""Upkeep of a table of Delta Lake or Iceberg: merges small files, and removes old states. It needs no Spark."""
+"""The pipeline `compact`, which merges the small files of a table and removes its old states, without Spark."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TARGET_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True)
 class CompactSettings:
-    """The table, the size that merged files have at most, and the age of the states that are removed, in seconds.
+    """The settings of the pipeline. `target_bytes`: maximum size of a merged file.
 
-    `expire_s`: None keeps all states.
+    `expire_s`: how many seconds ago a state must have been replaced to be removed; None keeps all states.
     """
 
     table: LakeSettings

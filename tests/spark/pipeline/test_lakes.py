@@ -176,6 +176,29 @@ def test_values_of_all_types_are_read_back(spark, tmp_path, format, partition_by
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_batch_that_was_killed_after_it_has_created_its_table_continues_there(
+    spark, tmp_path, monkeypatch, format
+):
+    frame, other = spark.range(3), SingleBatch("other", "plan")
+    writer = LakeWriter(settings_of(format, tmp_path / format))
+
+    def dies(self, *given, **named):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TABLES[format], "commit", dies)
+        with pytest.raises(Killed):
+            writer.add_batch(frame, BATCH, "error")
+    with pytest.raises(MinikafkaError, match="already exists: name another table"):
+        writer.add_batch(frame, other, "error")
+    assert writer.add_batch(frame, other, "append").rows == 3
+    assert writer.add_batch(frame, SingleBatch("tests", "later plan"), "error").rows == 3
+    with pytest.raises(MinikafkaError, match="already exists: name another table"):
+        writer.add_batch(frame, BATCH, "error")
+    assert len(rows_of(format, tmp_path / format, "id")) == 6
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_time_out_of_range_is_refused_or_null_and_counted(spark, tmp_path, format):
     frame: DataFrame = spark.sql(
         "select 'clicks' topic, 3 partition, id offset, timestamp_micros(if(id = 1, 999999999999999999, id)) t"

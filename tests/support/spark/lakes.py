@@ -11,7 +11,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import StaticTable, Table
 
 from minikafka.spark.lakehouse.programs import table_settings
-from minikafka.spark.lakehouse.tables import RECORDS, LakeSettings
+from minikafka.spark.lakehouse.stage import FileStage, LakeFile
+from minikafka.spark.lakehouse.tables import RECORDS, LakeSettings, LakeTable
 
 READERS = {"delta": ("delta-rs", "duckdb"), "iceberg": ("pyiceberg", "directory", "duckdb")}
 """The readers of each format, the default one first. `directory` knows the directory of the table only."""
@@ -20,6 +21,13 @@ READERS = {"delta": ("delta-rs", "duckdb"), "iceberg": ("pyiceberg", "directory"
 def settings_of(format: str, place: Path, **given) -> LakeSettings:
     """Return the settings of a table in a directory."""
     return table_settings(format, str(place), **given)
+
+
+def staged(table: LakeTable, batch: pa.RecordBatch, *, may_lack: bool = False) -> list[LakeFile]:
+    """Write rows to files of a table, as a task does."""
+    layout = table.prepare(batch.schema, may_lack=may_lack)
+    stage = FileStage(layout.schema, layout.rules, layout.directory, "test")
+    return list(stage.files([batch.rename_columns(layout.names)]))
 
 
 def iceberg_table(place: Path) -> Table:

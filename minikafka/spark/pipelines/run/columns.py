@@ -1,7 +1,7 @@
 """Conversion of records to the columns of a view, and of columns to records.
 
-A record that cannot be decoded does not fail the query. The columns that cannot be read are null, and the
-column `_malformed` holds the text of the record.
+A record that cannot be decoded does not fail the query. The columns that cannot be read are null, and the column
+`_malformed` is not null: it holds the text of the record for json and csv, and the reason for a schema registry.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from minikafka.spark.registry.records import REASON as FAILURE
 from minikafka.spark.registry.records import VALUE
 
 MALFORMED: Final = "_malformed"
-"""Name of the column with the text of a record that does not match the schema; null for valid records."""
+"""Name of the column that marks a record which cannot be decoded; null for valid records."""
 REASON: Final = "_reason"
-"""Name of the column that says why a record does not match the schema."""
+"""Name of the column of malformed records with the reason why they cannot be decoded."""
 RECORDS: Final = "records"
 SHOWN_MAX: Final = 100
 """Maximum length of a value in the reason why a record is malformed."""

@@ -10,19 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of
+from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of, staged
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse import iceberg
 from minikafka.spark.lakehouse.columns import SchemaNarrows
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.stage import FileStage, LakeFile
 from minikafka.spark.lakehouse.tables import (
     DELTA,
     FORMATS,
     ICEBERG,
-    LakeTable,
     NoAnswer,
     NotCommitted,
     Overtaken,
@@ -47,12 +45,6 @@ def rows(first: int, count: int, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
     ]
     found[-1]["time"] = None
     return pa.RecordBatch.from_pylist(found, schema=schema)
-
-
-def staged(table: LakeTable, batch: pa.RecordBatch) -> list[LakeFile]:
-    layout = table.prepare(batch.schema)
-    stage = FileStage(layout.schema, layout.rules, layout.directory, "test")
-    return list(stage.files([batch.rename_columns(layout.names)]))
 
 
 def _before(number: int) -> dict[str, int]:

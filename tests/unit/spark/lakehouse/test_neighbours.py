@@ -1,0 +1,244 @@
+"""Tables on a local disk that other programs create, change or clean up, and places that hold something else."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.types import LongType
+from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of, staged
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.lakehouse import iceberg
+from minikafka.spark.lakehouse.columns import SchemaNarrows
+from minikafka.spark.lakehouse.opening import open_table
+from minikafka.spark.lakehouse.stage import NullRefused
+from minikafka.spark.lakehouse.tables import (
+    DELTA,
+    FORMATS,
+    ICEBERG,
+    RECORDS,
+    LakeTable,
+    Overtaken,
+    TableChange,
+)
+
+SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
+LATER_MS = 1 << 45
+each_format = pytest.mark.parametrize("format", FORMATS)
+
+
+def add(table: LakeTable, *numbers: int) -> None:
+    """Add a file for each number."""
+    for number in numbers:
+        batch = pa.RecordBatch.from_pylist([{"k": "a", "n": number}], schema=SCHEMA)
+        expected = {"batch": number - 1} if number else {}
+        table.commit(TableChange(staged(table, batch), {"batch": number}, expected))
+
+
+def numbers_of(format: str, place: Path, reader: str = "") -> list[object]:
+    return [number for (number,) in rows_of(format, place, "n", reader=reader)]
+
+
+def before(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, action) -> None:
+    """Run an action before the first call of a function."""
+    original, actions = getattr(owner, name), [action]
+
+    def late(*given, **named):
+        if actions:
+            actions.pop()()
+        return original(*given, **named)
+
+    monkeypatch.setattr(owner, name, late)
+
+
+@each_format
+def test_stream_continues_after_another_program_has_merged_and_removed_files(tmp_path, format):
+    table = open_table(settings_of(format, tmp_path))
+    add(table, 0, 1, 2)
+    if format == DELTA:
+        other = DeltaTable(str(tmp_path))
+        other.optimize.compact()
+        assert other.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    else:
+        found = iceberg_table(tmp_path)
+        found.maintenance.expire_snapshots().older_than(datetime.now(UTC)).commit()
+        assert len(found.metadata.snapshots) == 1
+    add(table, 3)
+    for reader in READERS[format]:
+        assert numbers_of(format, tmp_path, reader) == [0, 1, 2, 3]
+
+
+@each_format
+def test_two_writers_that_create_a_table_at_the_same_time_both_continue(
+    tmp_path, monkeypatch, format
+):
+    first, second = (open_table(settings_of(format, tmp_path)) for _ in range(2))
+    before(monkeypatch, type(first), "_create", lambda: add(second, 0))
+    add(first, 1)
+    assert numbers_of(format, tmp_path) == [0, 1]
+
+
+def test_new_column_and_expiry_are_repeated_after_a_lost_race(tmp_path, monkeypatch):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    add(table, 0, 1)
+    failures = []
+
+    def fails():
+        failures.append(True)
+        raise CommitFailedException("another writer was faster")
+
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    before(monkeypatch, SqlCatalog, "commit_table", fails)
+    table.prepare(wider)
+    before(monkeypatch, SqlCatalog, "commit_table", fails)
+    assert table.expire(0, LATER_MS).snapshots == 1
+    assert len(failures) == 2
+    assert rows_of(ICEBERG, tmp_path, "n", "more") == [(0, None), (1, None)]
+
+
+def test_second_of_two_compactions_at_the_same_time_changes_nothing(tmp_path, monkeypatch):
+    first, second = (open_table(settings_of(ICEBERG, tmp_path)) for _ in range(2))
+    add(first, 0, 1, 2)
+    before(monkeypatch, type(first), "_merge", lambda: second.compact(1 << 20))
+    with pytest.raises(Overtaken, match="has merged files or deleted rows at the same time: run"):
+        first.compact(1 << 20)
+    assert numbers_of(ICEBERG, tmp_path) == [0, 1, 2]
+
+
+def test_two_writers_may_name_the_newest_metadata_at_the_same_time(tmp_path, monkeypatch):
+    first, second = (open_table(settings_of(ICEBERG, tmp_path)) for _ in range(2))
+    add(first, 0)
+    before(monkeypatch, iceberg.os, "replace", lambda: second._hint())
+    first._hint()
+    assert numbers_of(ICEBERG, tmp_path, "directory") == [0]
+
+
+def test_files_of_an_older_partitioning_are_not_merged_with_newer_files(tmp_path):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    add(table, 0, 1)
+    with iceberg_table(tmp_path).update_spec() as update:
+        update.add_identity("k")
+    with pytest.raises(ConfigError, match="is partitioned by k, not by no column"):
+        add(table, 2)
+    partitioned = open_table(settings_of(ICEBERG, tmp_path, partition_by=["k"]))
+    add(partitioned, 2, 3)
+    assert partitioned.compact(1 << 20).merged == 2
+    assert numbers_of(ICEBERG, tmp_path) == [0, 1, 2, 3]
+
+
+@each_format
+def test_column_of_another_program_is_null_only_if_the_writer_says_so(tmp_path, format):
+    table = open_table(settings_of(format, tmp_path))
+    add(table, 0)
+    if format == DELTA:
+        more = Schema.from_arrow(pa.schema([("more", pa.int64())])).fields
+        DeltaTable(str(tmp_path)).alter.add_columns(more)
+    else:
+        with iceberg_table(tmp_path).update_schema() as update:
+            update.add_column("more", LongType())
+    with pytest.raises(SchemaNarrows, match=r"add cast\(null as bigint\) more to the query"):
+        table.prepare(SCHEMA)
+    table.prepare(SCHEMA, may_lack=True)
+    batch = pa.RecordBatch.from_pylist([{"k": "b", "n": 1}], schema=SCHEMA)
+    table.commit(TableChange(staged(table, batch, may_lack=True)))
+    assert rows_of(format, tmp_path, "n", "more") == [(0, None), (1, None)]
+
+
+@each_format
+def test_place_with_other_files_is_refused_for_a_new_table(tmp_path, format):
+    """The upkeep of a table removes files in its directory that are not part of it."""
+    other = DELTA if format == ICEBERG else ICEBERG
+    add(open_table(settings_of(other, tmp_path)), 0)
+    with pytest.raises(ConfigError, match="name a directory that only this table uses"):
+        add(open_table(settings_of(format, tmp_path)), 0)
+    assert numbers_of(other, tmp_path) == [0]
+
+
+def test_second_table_in_the_directory_of_a_table_is_refused(tmp_path):
+    add(open_table(settings_of(ICEBERG, tmp_path, table="shop.one")), 0)
+    with pytest.raises(ConfigError, match="is not empty, it holds data"):
+        add(open_table(settings_of(ICEBERG, tmp_path, table="shop.two")), 0)
+
+
+@each_format
+def test_creation_that_was_interrupted_is_repeated(tmp_path, format):
+    folder = tmp_path / ("_delta_log" if format == DELTA else "metadata")
+    folder.mkdir()
+    (folder / "draft").touch()
+    add(open_table(settings_of(format, tmp_path)), 0)
+    assert numbers_of(format, tmp_path) == [0]
+
+
+@each_format
+@pytest.mark.parametrize("partition_by", [[], ["hour(time)", "day"]])
+def test_last_and_first_times_that_readers_show_are_kept(tmp_path, format, partition_by):
+    schema = pa.schema(
+        [("time", pa.timestamp("us", "UTC")), ("day", pa.date32()), ("n", pa.int64())]
+    )
+    last = {"time": datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), "day": date(9999, 12, 31)}
+    first = {"time": datetime(1, 1, 1, tzinfo=UTC), "day": date(1, 1, 1)}
+    table = open_table(settings_of(format, tmp_path, partition_by=partition_by))
+    batch = pa.RecordBatch.from_pylist([last | {"n": 1}, first | {"n": 0}], schema=schema)
+    for _ in range(2):
+        table.commit(TableChange(staged(table, batch)))
+    table.compact(1 << 20)
+    wanted = [first["time"], first["time"], last["time"], last["time"]]
+    assert arrow_of(format, tmp_path).sort_by("n").column("time").to_pylist() == wanted
+
+
+@pytest.mark.parametrize("rule", ["delta.constraints.positive", "delta.columnMapping.mode"])
+def test_delta_table_with_a_rule_that_the_writer_would_break_is_refused(tmp_path, rule):
+    versions = {"delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
+    mapped = {"delta.columnMapping.mode": "name", **versions} if "Mapping" in rule else None
+    made = DeltaTable.create(str(tmp_path), Schema.from_arrow(SCHEMA), configuration=mapped)
+    if not mapped:
+        made.alter.add_constraint({"positive": "n > 0"})
+    with pytest.raises(ConfigError, match=f"has the rule {rule}, which files of this writer"):
+        add(open_table(settings_of(DELTA, tmp_path)), 0)
+
+
+@each_format
+def test_null_in_a_column_that_must_not_be_null_is_refused_with_its_record(tmp_path, format):
+    schema = pa.schema([pa.field("offset", pa.int64(), nullable=False), ("topic", pa.string())])
+    if format == DELTA:
+        DeltaTable.create(str(tmp_path), Schema.from_arrow(schema))
+    else:
+        place = str(tmp_path)
+        catalog = SqlCatalog("default", uri=f"sqlite:///{place}/catalog.db", warehouse=place)
+        catalog.create_namespace("minikafka")
+        catalog.create_table(RECORDS, schema, location=f"file://{place}")
+    batch = pa.RecordBatch.from_pylist(
+        [{"topic": "clicks"}], schema=pa.schema([("offset", pa.int64()), ("topic", pa.string())])
+    )
+    with pytest.raises(NullRefused, match="column offset of topic clicks, offset None is null"):
+        staged(open_table(settings_of(format, tmp_path)), batch)
+
+
+@each_format
+@pytest.mark.parametrize("name", ["a%20b", "a#b", "a?b", "file"])
+def test_path_that_the_libraries_would_read_as_another_is_refused(tmp_path, format, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"name (another|the directory of the table)"):
+        open_table(settings_of(format, tmp_path / name))
+
+
+@each_format
+def test_directory_with_spaces_and_letters_of_all_languages_holds_a_table(tmp_path, format):
+    place = tmp_path / "größe 1 & 2+3"
+    table = open_table(settings_of(format, place))
+    add(table, 0, 1)
+    table.compact(1 << 20)
+    for reader in READERS[format]:
+        assert numbers_of(format, place, reader) == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["records", ".records", "shop.", "shop. "])
+def test_name_without_a_namespace_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="table must be NAMESPACE"):
+        open_table(settings_of(ICEBERG, tmp_path, table=name))
