@@ -46,13 +46,13 @@ def varints(
     `data` must have at least one byte after the last varint. Raises `CorruptBatch` if a varint has more than
     `longest` bytes, and IndexError if a varint reaches beyond the end of `data`.
     """
-    values, after, unfinished = _read(data, positions, longest)
+    values, after, unfinished = read_varints(data, positions, longest)
     if unfinished.size:
         raise CorruptBatch(f"a record holds a number of more than {longest} bytes")
     return values, after
 
 
-def _read(
+def read_varints(
     data: Bytes, positions: Positions, longest: int
 ) -> tuple[Positions, Positions, Positions]:
     """Read varints. Return their values, the positions after them, and the indexes of too long varints.
@@ -134,7 +134,7 @@ def _read_records(data: Bytes, starts: Positions) -> tuple[Positions, Positions,
 
     `starts`: the start of each candidate. A candidate is dropped if its length is invalid or exceeds the data.
     """
-    lengths, bodies, unfinished = _read(data, starts, INT_BYTES)
+    lengths, bodies, unfinished = read_varints(data, starts, INT_BYTES)
     lengths[unfinished] = -1
     ends = bodies + lengths
     keep = (lengths >= _SHORTEST_RECORD) & (ends <= len(data) - PADDING)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,22 +30,49 @@ def sizes(raw: npt.NDArray[np.uint64]) -> Numbers:
     return found
 
 
+class Piece(NamedTuple):
+    """A few bytes of each row.
+
+    `lengths`: the number of bytes of each row, at most `width`. `write`: writes the bytes into a grid of `width` bytes
+    for each row, of which those after the row's length are removed later.
+    """
+
+    lengths: Numbers
+    width: int
+    write: Callable[[npt.NDArray[np.uint8]], None]
+
+
+def varint(numbers: Numbers) -> Piece:
+    """Return the zigzag varints of a column of numbers."""
+    raw = zigzag(numbers)
+    lengths = sizes(raw)
+    width = int(lengths.max(initial=0))
+
+    def write(grid: npt.NDArray[np.uint8]) -> None:
+        if width == 1:
+            grid[:, 0] = raw
+            return
+        for index in range(width):
+            _write(grid[:, index], raw, index)
+
+    return Piece(lengths, width, write)
+
+
 def binary(columns: Sequence[Numbers]) -> pa.Array:
     """Return one binary value per row: the row's number from each column, as a zigzag varint."""
-    raws = [zigzag(column) for column in columns]
-    count = len(raws[0])
-    lengths = [sizes(raw) for raw in raws]
-    widths = [int(length.max(initial=0)) for length in lengths]
+    return packed([varint(column) for column in columns])
+
+
+def packed(pieces: Sequence[Piece]) -> pa.Array:
+    """Return one binary value per row: the row's bytes from each piece."""
+    lengths = [one.lengths for one in pieces]
+    widths = [one.width for one in pieces]
+    count = len(lengths[0])
     grid = np.empty((count, sum(widths)), dtype=np.uint8)
-    """The varints, each in as many bytes as the longest varint of its column. Surplus bytes are removed later."""
     place = 0
-    for width, raw in zip(widths, raws, strict=True):
-        if width == 1:
-            grid[:, place] = raw
-        else:
-            for index in range(width):
-                _write(grid[:, place + index], raw, index)
-        place += width
+    for one in pieces:
+        one.write(grid[:, place : place + one.width])
+        place += one.width
     borders = np.zeros(count + 1, dtype=np.int32)
     np.cumsum(sum(lengths), out=borders[1:])
     is_full = borders[-1] == grid.size
@@ -63,11 +90,11 @@ def _write(place: npt.NDArray[np.uint8], raw: npt.NDArray[np.uint64], index: int
 
 
 def _used(lengths: Sequence[Numbers], widths: Sequence[int]) -> npt.NDArray[np.bool_]:
-    """Return for each byte of the grid whether it belongs to a varint."""
-    used = np.ones((len(lengths[0]), sum(widths)), dtype=np.bool_)
+    """Return for each byte of the grid whether it belongs to its row."""
+    used = np.empty((len(lengths[0]), sum(widths)), dtype=np.bool_)
     place = 0
     for length, width in zip(lengths, widths, strict=True):
-        for index in range(1, width):
+        for index in range(width):
             np.greater(length, index, out=used[:, place + index])
         place += width
     return used

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from minikafka.base.errors import MinikafkaError
 
 MAGIC: Final = 0
 HEADER_BYTES: Final = 5
 _HEADER: Final = struct.Struct(">bI")
+PADDING: Final = 16
+"""Number of bytes after the last record of `Frames`, so that a read behind it stays within the array."""
+_NO_ID: Final = -1
 _INDEXES_MAX: Final = 100
 """Maximum depth of a message type in its file. A larger number is no depth, but other bytes."""
 _VARINT_BYTES_MAX: Final = 5
@@ -22,6 +29,32 @@ _VARINT_BYTES_MAX: Final = 5
 
 class Undecodable(MinikafkaError):
     """A record whose bytes cannot be decoded; the text says why."""
+
+
+class Frames(NamedTuple):
+    """A column of records: the bytes of all records, and where each one starts and ends in them."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+
+def frames(values: pa.Array) -> Frames:
+    """Return the records of a binary column. Records that are null have no bytes."""
+    wide = values.cast(pa.large_binary())
+    _, borders, data = wide.buffers()
+    places = np.frombuffer(borders, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    content = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
+    padded = np.concatenate((content, np.zeros(PADDING, dtype=np.uint8)))
+    starts, ends = places[:-1] - places[0], places[1:] - places[0]
+    return Frames(padded, starts, np.where(values.is_null(), starts, ends))
+
+
+def schema_ids(found: Frames) -> npt.NDArray[np.int64]:
+    """Return the id of the schema of each record; -1 for a record without one, which `schema_id` refuses, or null."""
+    with_id = (found.ends - found.starts >= HEADER_BYTES) & (found.data[found.starts] == MAGIC)
+    every = np.ndarray((len(found.data) - HEADER_BYTES,), ">u4", found.data, offset=1, strides=(1,))
+    return np.where(with_id, every[found.starts], np.int64(_NO_ID))
 
 
 def schema_id(data: bytes) -> int:

@@ -9,13 +9,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.registry.client import RegistryClient, Schema, UnknownSchema
-from minikafka.spark.registry.framing import Undecodable, encoded_indexes, header, schema_id
+from minikafka.spark.registry.framing import (
+    Undecodable,
+    encoded_indexes,
+    frames,
+    header,
+    schema_id,
+    schema_ids,
+)
 from minikafka.spark.registry.options import MODE, SCHEMA, SUBJECT, TOPIC, SchemaOptions
 from minikafka.spark.registry.shapes import ColumnShape, for_spark
 
@@ -26,6 +35,8 @@ _KEPT_MAX: Final = 16
 _LIBRARIES: Final = {"confluent_avro": "fastavro", "confluent_protobuf": "google.protobuf"}
 _PACKAGES: Final = {"fastavro": "fastavro", "google.protobuf": "protobuf"}
 Read = Callable[[bytes], Any]
+_Part = tuple[npt.NDArray[np.int64], pa.Array]
+"""The numbers of some rows of a batch, in order, and their values."""
 
 
 class UndecodableRecord(MinikafkaError):
@@ -137,6 +148,13 @@ def decoder_of(work: RecordReading) -> Decoder:
     return Decoder(work, RegistryClient(work.options.address))
 
 
+class _Reader(NamedTuple):
+    """The functions that decode the records of a schema: one by one, and those of a batch as a column (or None)."""
+
+    read: Read
+    column: Any = None
+
+
 class Decoder:
     """Decodes columns of records. It requests the schema of each id once, also if requests for others fail."""
 
@@ -144,7 +162,7 @@ class Decoder:
         self._work = work
         self._client = client
         self._shape = columns_of(work)
-        self._readers: dict[int, Read] = {}
+        self._readers: dict[int, _Reader] = {}
         self.type: Final = pa.struct(
             [pa.field(VALUE, for_spark(self._shape.type)), pa.field(REASON, pa.string())]
         )
@@ -155,37 +173,66 @@ class Decoder:
         `places`: columns with the topic, partition and offset of each record, or empty. Raises UndecodableRecord if
         the mode is failfast, RegistryError.
         """
-        found: list[Any] = []
-        reasons: dict[int, str] = {}
         unknown: dict[int, str] = {}
-        for row, data in enumerate(values.to_pylist()):
-            try:
-                found.append(None if data is None else self._decoded(data, unknown))
-            except Undecodable as error:
-                found.append(None)
-                reasons[row] = str(error)
-        column = self._column(found, reasons)
+        parts = (
+            self._columns(values, unknown) if self._work.options.format == "confluent_avro" else []
+        )
+        is_left = np.ones(len(values), dtype=np.bool_)
+        for rows, _ in parts:
+            is_left[rows] = False
+        left = np.flatnonzero(is_left)
+        reasons: dict[int, str] = {}
+        if left.size or not parts:
+            column, found = self._one_by_one(values.take(pa.array(left)).to_pylist(), unknown)
+            parts.append((left, column))
+            reasons = {int(left[index]): text for index, text in found.items()}
         if reasons and not self._work.options.is_permissive:
             row = min(reasons)
             part = "the key of " * (self._work.options.part == "key")
             raise UndecodableRecord(
                 f"{part}{_where(places, row)}: {reasons[row]}; set {MODE} to permissive to read null instead"
             )
-        texts = pa.array([reasons.get(row) for row in range(len(found))], pa.string())
-        return pa.StructArray.from_arrays([column, texts], fields=list(self.type))
+        texts = pa.nulls(len(values), pa.string())
+        if reasons:
+            texts = pa.array([reasons.get(row) for row in range(len(values))], pa.string())
+        return pa.StructArray.from_arrays([_in_order(parts), texts], fields=list(self.type))
+
+    def _columns(self, values: pa.Array, unknown: dict[int, str]) -> list[_Part]:
+        """Return the records that are decoded as columns, one part for each schema."""
+        found = frames(values)
+        ids = schema_ids(found)
+        parts = []
+        for number in np.unique(ids[ids >= 0]).tolist():
+            try:
+                read = self._reader_of(number, unknown).column
+            except Undecodable:
+                continue
+            if read is not None:
+                rows = np.flatnonzero(ids == number)
+                column, is_read = read(found, rows)
+                parts.append(
+                    (rows, column)
+                    if is_read.all()
+                    else (rows[is_read], column.filter(pa.array(is_read)))
+                )
+        return parts
+
+    def _one_by_one(
+        self, records: Sequence[Any], unknown: dict[int, str]
+    ) -> tuple[pa.Array, dict[int, str]]:
+        """Return the records as a column, and the reason for each one that cannot be decoded."""
+        found: list[Any] = []
+        reasons: dict[int, str] = {}
+        for row, data in enumerate(records):
+            try:
+                found.append(None if data is None else self._decoded(data, unknown))
+            except Undecodable as error:
+                found.append(None)
+                reasons[row] = str(error)
+        return self._column(found, reasons), reasons
 
     def _decoded(self, data: bytes, unknown: dict[int, str]) -> Any:
-        schema = schema_id(data)
-        read = self._readers.get(schema)
-        if read is None:
-            if schema in unknown:
-                raise Undecodable(unknown[schema])
-            try:
-                read = self._readers[schema] = self._reader(schema)
-            except (UnknownSchema, ConfigError) as error:
-                unknown[schema] = str(error)
-                raise Undecodable(unknown[schema]) from None
-        value = read(data)
+        value = self._reader_of(schema_id(data), unknown).read(data)
         change = self._shape.convert
         if change is None or value is None or self._work.options.format == "confluent_json":
             return value
@@ -194,7 +241,21 @@ class Decoder:
         except ArithmeticError:
             raise Undecodable("a decimal has more digits than its schema says") from None
 
-    def _reader(self, number: int) -> Read:
+    def _reader_of(self, number: int, unknown: dict[int, str]) -> _Reader:
+        """Return the reader of a schema. `unknown`: the reasons for ids that have none in this batch."""
+        found = self._readers.get(number)
+        if found is not None:
+            return found
+        if number in unknown:
+            raise Undecodable(unknown[number])
+        try:
+            found = self._readers[number] = self._reader(number)
+        except (UnknownSchema, ConfigError) as error:
+            unknown[number] = str(error)
+            raise Undecodable(unknown[number]) from None
+        return found
+
+    def _reader(self, number: int) -> _Reader:
         options, columns = self._work.options, self._work.columns
         schema = columns if number == columns.id else self._client.of_id(number)
         if schema.type != options.type:
@@ -202,14 +263,17 @@ class Decoder:
                 f"its schema with the id {number} is {schema.type}, not {options.type}"
             )
         if options.format == "confluent_avro":
-            return _named(number, _avro().reader(schema, columns))
+            return _Reader(
+                _named(number, _avro().reader(schema, columns)),
+                _avro().column_reader(schema, columns),
+            )
         if options.format == "confluent_protobuf":
             protobuf = _protobuf()
             kind = protobuf.message_type(columns, options.message)
-            return _named(number, protobuf.reader(schema, kind))
+            return _Reader(_named(number, protobuf.reader(schema, kind)))
         json_schema = _json()
         validate = json_schema.validator(schema) if options.is_validated else None
-        return _named(number, json_schema.reader(self._shape, validate))
+        return _Reader(_named(number, json_schema.reader(self._shape, validate)))
 
     def _column(self, found: list[Any], reasons: dict[int, str]) -> pa.Array:
         """Return the decoded values as a column. A value that its type cannot hold gets a reason."""
@@ -239,6 +303,13 @@ def _named(number: int, read: Read) -> Read:
     return named
 
 
+def _in_order(parts: Sequence[_Part]) -> pa.Array:
+    """Return the rows of all parts as one column, in their order."""
+    rows = np.concatenate([one for one, _ in parts])
+    column = pa.concat_arrays([one for _, one in parts])
+    return column if len(parts) == 1 else column.take(pa.array(np.argsort(rows)))
+
+
 def _where(places: Sequence[Any], row: int) -> str:
     if not places:
         return "a record cannot be decoded"
@@ -251,9 +322,9 @@ def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
     """Return the function of this process that encodes a column of rows."""
     _check_library(work.options)
     head = header(int(work.schema.id or 0))
-    prepare = _same
+    as_columns: Callable[[pa.Array], pa.Array | None] | None = None
     if work.options.format == "confluent_avro":
-        write, prepare = _avro().writer(work.schema), _avro().with_numbers(work.schema)
+        write, as_columns = _avro().writer(work.schema), _avro().column_writer(work.schema, head)
     else:
         protobuf = _protobuf()
         kind = protobuf.message_type(work.schema, work.options.message)
@@ -261,24 +332,23 @@ def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
         write = protobuf.writer(kind)
 
     def encode(rows: pa.Array) -> pa.Array:
+        columns = None if as_columns is None else as_columns(rows)
+        if columns is not None:
+            return columns
         change = _with_dicts(rows.type) if work.options.format == "confluent_avro" else None
-        found = []
-        for row in prepare(rows).to_pylist():
-            try:
-                value = row if change is None or row is None else change(row)
-                found.append(None if value is None else head + write(value))
-            except Exception as error:  # noqa: BLE001  libraries raise many types for values
-                raise UnencodableRow(
-                    f"{SCHEMA}: a row does not fit the schema of {work.options.subject}: {_line(error)}; correct the"
-                    " row in the query, or register a schema that allows it"
-                ) from None
+        try:
+            values = [
+                row if change is None or row is None else change(row) for row in rows.to_pylist()
+            ]
+            found = [None if value is None else head + write(value) for value in values]
+        except Exception as error:  # noqa: BLE001  libraries raise many types for values
+            raise UnencodableRow(
+                f"{SCHEMA}: a row does not fit the schema of {work.options.subject}: {_line(error)}; correct the"
+                " row in the query, or register a schema that allows it"
+            ) from None
         return pa.array(found, pa.binary())
 
     return encode
-
-
-def _same(rows: pa.Array) -> pa.Array:
-    return rows
 
 
 def _with_dicts(kind: pa.DataType) -> Callable[[Any], Any] | None:

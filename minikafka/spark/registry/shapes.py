@@ -46,11 +46,11 @@ def struct_of(fields: Mapping[str, ColumnShape]) -> ColumnShape:
         return ColumnShape(kind)
 
     def convert(value: dict[str, Any]) -> dict[str, Any]:
+        found = dict(value)  # the value may be the default of a field, which other records share
         for name, change in changed:
-            found = value.get(name)
-            if found is not None:
-                value[name] = change(found)
-        return value
+            if found.get(name) is not None:
+                found[name] = change(found[name])
+        return found
 
     return ColumnShape(kind, convert)
 

@@ -1,0 +1,197 @@
+"""The columns of Avro types, as Spark's from_avro has them.
+
+A schema is JSON here, with the definition of a named type wherever its name is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal, Inexact
+from typing import Any, Final
+
+import pyarrow as pa
+
+from minikafka.base.errors import ConfigError
+from minikafka.spark.registry.options import SCHEMA
+from minikafka.spark.registry.shapes import UTC, ColumnShape, for_spark, list_of, map_of, struct_of
+
+_PRIMITIVES: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Final = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("ms", UTC),
+    ("long", "timestamp-micros"): pa.timestamp("us", UTC),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+_NUMBERS: Final = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
+"""Unions of numbers that are one column, as in Spark's from_avro."""
+_DIGITS_MAX: Final = 38
+_EXACT: Final = Context(prec=_DIGITS_MAX, traps=[Inexact])
+
+
+def shape_of(schema: Any) -> ColumnShape:
+    """Return the column of a type. Raises ConfigError if Spark has none for it."""
+    if isinstance(schema, list):
+        return _union(schema)
+    if isinstance(schema, str):
+        if schema not in _PRIMITIVES:
+            raise ConfigError(
+                f"{SCHEMA}: the record {schema} contains itself, which no column can; name a schema without it"
+            )
+        return ColumnShape(_PRIMITIVES[schema])
+    kind = schema["type"]
+    if not isinstance(kind, str) or kind not in _NAMED:
+        return _logical(kind, schema) if isinstance(kind, str) else shape_of(kind)
+    return _NAMED[kind](schema)
+
+
+def _logical(kind: str, schema: Mapping[str, Any]) -> ColumnShape:
+    name = str(schema.get("logicalType"))
+    if name == "decimal":
+        return _decimal(schema) or shape_of(kind)
+    return ColumnShape(_LOGICAL[kind, name]) if (kind, name) in _LOGICAL else shape_of(kind)
+
+
+def _decimal(schema: Mapping[str, Any]) -> ColumnShape | None:
+    digits, scale = schema.get("precision"), schema.get("scale", 0)
+    if not isinstance(digits, int) or not isinstance(scale, int) or not 0 <= scale <= digits:
+        return None
+    if digits > _DIGITS_MAX:
+        return None
+
+    def convert(value: bytes) -> Decimal:
+        return _EXACT.create_decimal(int.from_bytes(value, "big", signed=True)).scaleb(
+            -scale, _EXACT
+        )
+
+    return ColumnShape(pa.decimal128(digits, scale), convert)
+
+
+def _record(schema: Mapping[str, Any]) -> ColumnShape:
+    return _untagged(struct_of({one["name"]: shape_of(one["type"]) for one in schema["fields"]}))
+
+
+def _fixed(schema: Mapping[str, Any]) -> ColumnShape:
+    found = _decimal(schema) if schema.get("logicalType") == "decimal" else None
+    return _untagged(found or ColumnShape(pa.binary()))
+
+
+_NAMED: Final[dict[str, Callable[[Mapping[str, Any]], ColumnShape]]] = {
+    "record": _record,
+    "error": _record,
+    "enum": lambda _: _untagged(ColumnShape(pa.string())),
+    "fixed": _fixed,
+    "array": lambda schema: list_of(shape_of(schema["items"])),
+    "map": lambda schema: map_of(pa.string(), shape_of(schema["values"])),
+}
+
+
+def _union(branches: Sequence[Any]) -> ColumnShape:
+    """Return the column of a union: the type next to null, a wider number, or a struct with a field for each type."""
+    others = [one for one in branches if name_of(one) != "null"]
+    if not others:
+        return ColumnShape(pa.null())
+    if len(others) == 1:
+        return shape_of(others[0])
+    if wide := _NUMBERS.get(frozenset(map(_plain, others))):
+        return ColumnShape(_PRIMITIVES[wide])
+    return _members(others)
+
+
+def name_of(branch: Any) -> str:
+    """Return the name of a type; of a named type, its kind; "" for a union."""
+    kind = branch["type"] if isinstance(branch, dict) else branch
+    return kind if isinstance(kind, str) else ""
+
+
+def _plain(branch: Any) -> str:
+    is_logical = isinstance(branch, dict) and "logicalType" in branch
+    return "" if is_logical else name_of(branch)
+
+
+def _untagged(found: ColumnShape) -> ColumnShape:
+    """Return the shape of a named type, whose values fastavro returns with its name if a union has it."""
+    change = found.convert
+
+    def convert(value: Any) -> Any:
+        bare = value[1] if isinstance(value, tuple) else value
+        return bare if change is None else change(bare)
+
+    return ColumnShape(found.type, convert)
+
+
+_PYTHON: Final = {
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "bytes": bytes,
+    "string": str,
+    "array": list,
+    "map": dict,
+}
+
+
+def _members(branches: Sequence[Any]) -> ColumnShape:
+    """Return a struct with the fields member0, member1 and so on, of which one is not null, as from_avro has it."""
+    shapes = [shape_of(one) for one in branches]
+    kinds = {one.get("name"): index for index, one in enumerate(branches) if isinstance(one, dict)}
+    plain = [(_PYTHON.get(name_of(one)), index) for index, one in enumerate(branches)]
+    fields = [pa.field(f"member{index}", one.type) for index, one in enumerate(shapes)]
+
+    def convert(value: Any) -> dict[str, Any]:
+        if isinstance(value, tuple):
+            name, value = value
+            index = kinds[name]
+        else:
+            index = next(index for kind, index in plain if kind is type(value))
+        change = shapes[index].convert
+        return {f"member{index}": value if change is None else change(value)}
+
+    return ColumnShape(pa.struct(fields), convert)
+
+
+def from_json(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
+    """Return a default as fastavro decodes values: in JSON, bytes are a text with a character for each byte.
+
+    `named`: the types that the schema may name.
+    """
+    if isinstance(schema, str):
+        schema = named.get(schema, schema)
+    if isinstance(schema, list):  # a default is of the first type
+        return from_json(schema[0], value, named)
+    kind = name_of(schema)
+    if kind in ("bytes", "fixed") and isinstance(value, str):
+        return value.encode("latin-1")
+    if kind == "array" and isinstance(value, list):
+        return [from_json(schema["items"], one, named) for one in value]
+    if kind == "map" and isinstance(value, dict):
+        return {name: from_json(schema["values"], one, named) for name, one in value.items()}
+    if kind in ("record", "error") and isinstance(value, dict):
+        types = {one["name"]: one["type"] for one in schema["fields"]}
+        return {name: from_json(types.get(name, "null"), one, named) for name, one in value.items()}
+    return value
+
+
+def default_of(field: Mapping[str, Any]) -> pa.Array | None:
+    """Return the default of a field as a column of one row; None if there is none, or none that the column holds."""
+    if "default" not in field:
+        return None
+    shape = shape_of(field["type"])
+    try:
+        value = from_json(field["type"], field["default"], {})
+        if value is not None and shape.convert is not None:
+            value = shape.convert(value)
+        return pa.array([value], shape.type).cast(for_spark(shape.type))
+    except Exception:  # noqa: BLE001  a default is any JSON
+        return None
