@@ -18,6 +18,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from support import orphans
 from support.clients.client_outcomes import MatrixOutcomes
 from support.rows import proof
 from support.rows.conformance_rows import RowOutcomes
@@ -87,6 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    orphans.watch()
     accept_interrupts()
     keep_compiled_modules()
     start_java_fast()

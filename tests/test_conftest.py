@@ -2,15 +2,17 @@
 
 A test fails if it leaks a task or if the exception of a background task is lost. Tests and their processes write
 compiled modules, whatever PYTHONDONTWRITEBYTECODE is. Test files that start Spark run first, and one worker begins at
-the other end.
+the other end. Processes of a killed test do not go on.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import select
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -83,6 +85,25 @@ def test_tests_and_subprocesses_write_bytecode_despite_pythondontwritebytecode(t
 
     assert re.search(r"^1 passed", shown, re.MULTILINE), shown
     assert list((tmp_path / "__pycache__").glob("test_sample*.pyc"))
+
+
+KILLED = """
+import os, signal, subprocess
+
+def test_that_is_killed():
+    child = subprocess.Popen(["sleep", "600"], stdout=subprocess.DEVNULL, start_new_session=True)
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_that_a_killed_test_has_started_are_killed(tmp_path):
+    (tmp_path / "test_sample.py").write_text(KILLED)
+    pid = int(run_suite(tmp_path, "-s"))
+
+    with suppress(ProcessLookupError):
+        left = os.pidfd_open(pid)
+        assert select.select([left], [], [], 30)[0], "the process still runs"
 
 
 def test_pytest_runs_the_files_that_start_spark_first(tmp_path):
