@@ -1,6 +1,6 @@
 """A cluster under load, its console as a process, and the console's page in Chromium.
 
-Used by console-soak and console-pictures. Everything ends with its context manager.
+Used by console-grid, console-soak and console-pictures. Everything ends with its context manager.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from load import Stream
-from playwright.async_api import Browser, async_playwright
+from load import Stream, create_topic
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright
+from threads import in_thread
+
+from minikafka.tools.cluster import LocalCluster
 
 BROKERS = 3
 TOPICS = ("orders", "payments", "clicks")
@@ -65,6 +68,21 @@ async def chromium() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def page_of_cluster(
+    size: ViewportSize | None = None,
+) -> AsyncIterator[tuple[LocalCluster, Page, str, int]]:
+    """Start a cluster with the topics, its console, and Chromium with an empty page.
+
+    Yield the cluster, the page, the URL of the console, and the id of its process.
+    """
+    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
+        for topic in TOPICS:
+            await in_thread(create_topic, cluster.bootstrap, topic, PARTITIONS, {})
+        async with console(cluster.directory.path) as (url, pid), chromium() as browser:
+            yield cluster, await browser.new_page(viewport=size), url, pid
 
 
 @contextmanager

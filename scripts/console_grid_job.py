@@ -15,22 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import endings
-from console_browser import (
-    BROKERS,
-    CONFIG,
-    PARTITIONS,
-    TOPICS,
-    chromium,
-    console,
-    load,
-    resident,
-)
+from console_browser import PARTITIONS, TOPICS, load, page_of_cluster, resident
 from load import create_topic
 from playwright.async_api import Page
 from threads import in_thread
 
 from minikafka.tools.cli.execution.running import run_cancellable
-from minikafka.tools.cluster import LocalCluster
 
 BATCH = 1_000
 """Partitions of one topic."""
@@ -109,22 +99,18 @@ def main() -> bool:
 async def measure(partitions: int, seconds: float) -> bool:
     """Measure with a few and with many partitions, and print both."""
     complaints: list[str] = []
-    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
-        for topic in TOPICS:
-            await in_thread(create_topic, cluster.bootstrap, topic, PARTITIONS, {})
-        async with console(cluster.directory.path) as (url, pid), chromium() as browser:
-            page = await browser.new_page(viewport={"width": 1280, "height": 900})
-            page.set_default_timeout(WAIT_MS)
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            await page.add_init_script(COUNTING)
-            await page.goto(url)
-            with load(cluster.bootstrap, (100, 50, 50)):
-                few = await fluidity(page, len(TOPICS) * PARTITIONS, seconds)
-                print(f"{len(TOPICS) * PARTITIONS} partitions: {few}", flush=True)
-                await create(cluster.bootstrap, partitions)
-                many = await fluidity(page, len(TOPICS) * PARTITIONS + partitions, seconds)
-                print(f"{partitions} more partitions: {many}", flush=True)
-                print(f"memory of the server: {resident(pid) / 1_000_000:.0f} MB", flush=True)
+    async with page_of_cluster({"width": 1280, "height": 900}) as (cluster, page, url, pid):
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        await page.add_init_script(COUNTING)
+        await page.goto(url)
+        with load(cluster.bootstrap, (100, 50, 50)):
+            few = await fluidity(page, len(TOPICS) * PARTITIONS, seconds)
+            print(f"{len(TOPICS) * PARTITIONS} partitions: {few}", flush=True)
+            await create(cluster.bootstrap, partitions)
+            many = await fluidity(page, len(TOPICS) * PARTITIONS + partitions, seconds)
+            print(f"{partitions} more partitions: {many}", flush=True)
+            print(f"memory of the server: {resident(pid) / 1_000_000:.0f} MB", flush=True)
     print(
         f"ratios: messages {many.messages / few.messages:.2f}, rows in sight {many.changes / few.changes:.2f}, "
         f"pictures {many.pictures / few.pictures:.2f}"

@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 
 import endings
-from console_browser import BROKERS, CONFIG, PARTITIONS, TOPICS, chromium, console, load
-from load import create_topic
+from console_browser import TOPICS, load, page_of_cluster
 from playwright.async_api import Page
-from threads import in_thread
 
 from minikafka.tools.cli.execution.running import run_cancellable
-from minikafka.tools.cluster import LocalCluster
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 WIDTH, HEIGHT = 1160, 700
@@ -38,15 +35,11 @@ def main() -> bool:
 
 async def take(folder: Path) -> bool:
     """Take all pictures."""
-    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
-        for topic in TOPICS:
-            await in_thread(create_topic, cluster.bootstrap, topic, PARTITIONS, {})
-        async with console(cluster.directory.path) as (url, _), chromium() as browser:
-            page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-            await page.goto(url)
-            with load(cluster.bootstrap, (400, 150, 50)):
-                await asyncio.sleep(WARM_SECONDS)
-                await show(page, folder)
+    async with page_of_cluster({"width": WIDTH, "height": HEIGHT}) as (cluster, page, url, _):
+        await page.goto(url)
+        with load(cluster.bootstrap, (400, 150, 50)):
+            await asyncio.sleep(WARM_SECONDS)
+            await show(page, folder)
     return True
 
 

@@ -19,19 +19,8 @@ from dataclasses import dataclass
 
 import endings
 from confluent_kafka import Consumer
-from console_browser import (
-    BROKERS,
-    CONFIG,
-    PARTITIONS,
-    TOPICS,
-    chromium,
-    console,
-    load,
-    resident,
-)
-from load import create_topic
+from console_browser import BROKERS, TOPICS, load, page_of_cluster, resident
 from playwright.async_api import CDPSession, Page
-from threads import in_thread
 
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
@@ -75,20 +64,16 @@ def main() -> bool:
 
 async def soak(seconds: float) -> bool:
     """Keep the page open for this time, and print the verdict."""
-    async with LocalCluster(BROKERS, config=CONFIG) as cluster:
-        for topic in TOPICS:
-            await in_thread(create_topic, cluster.bootstrap, topic, PARTITIONS, {})
-        async with console(cluster.directory.path) as (url, pid), chromium() as browser:
-            page = await browser.new_page()
-            complaints: list[str] = []
-            page.on("pageerror", lambda error: complaints.append(str(error)))
-            await page.goto(url)
-            with load(cluster.bootstrap, (100, 50, 50)):
-                reading = asyncio.create_task(read(cluster.bootstrap))
-                try:
-                    measured = await watch(page, pid, cluster, seconds)
-                finally:
-                    reading.cancel()
+    complaints: list[str] = []
+    async with page_of_cluster() as (cluster, page, url, pid):
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        await page.goto(url)
+        with load(cluster.bootstrap, (100, 50, 50)):
+            reading = asyncio.create_task(read(cluster.bootstrap))
+            try:
+                measured = await watch(page, pid, cluster, seconds)
+            finally:
+                reading.cancel()
     return verdict(measured, complaints)
 
 

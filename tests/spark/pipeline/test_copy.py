@@ -8,6 +8,8 @@ import re
 import threading
 import urllib.request
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,19 +22,23 @@ from minikafka.spark.pipelines.session.failures import explain
 from minikafka.spark.pipelines.session.metrics_page import metrics_of, metrics_page
 from minikafka.spark.pipelines.session.report import Report
 from minikafka.spark.pipelines.streams.streams import CONTINUOUS
+from minikafka.tools.cluster import LocalCluster
+
+
+def settings_of(
+    cluster: LocalCluster, directory: Path, source: str, target: str, **more: Any
+) -> CopySettings:
+    """Return the settings of a copy from one topic to another. The checkpoint is in `directory`."""
+    servers = cluster.bootstrap
+    checkpoint = str(directory / "checkpoint")
+    return CopySettings((source,), target, servers, servers, checkpoint, **more)
 
 
 async def test_copy_continues_from_its_checkpoint(spark, cluster, client, contents, tmp_path):
     await client.create_topics(NewTopic("copy-from", 2, 3), NewTopic("copy-to", 1, 3))
     await client.produce("copy-from", [Record(key=b"k", value=b"1")], partition=0)
     await client.produce("copy-from", [Record(key=None, value=None)], partition=1)
-    settings = CopySettings(
-        topics=("copy-from",),
-        to="copy-to",
-        from_servers=cluster.bootstrap,
-        to_servers=cluster.bootstrap,
-        checkpoint=str(tmp_path / "checkpoint"),
-    )
+    settings = settings_of(cluster, tmp_path, "copy-from", "copy-to")
     first = run(spark, settings, Report())
     assert first.facts == {"batches": 1, "records_read": 2, "rows_written": 2}
     await client.produce("copy-from", [Record(key=b"k", value=b"2")], partition=0)
@@ -46,13 +52,7 @@ async def test_copy_continues_a_checkpoint_that_was_used_without_transactions(
     spark, cluster, client, contents, tmp_path
 ):
     await client.create_topics(NewTopic("copy-old", 1, 3), NewTopic("copy-new", 1, 3))
-    settings = CopySettings(
-        topics=("copy-old",),
-        to="copy-new",
-        from_servers=cluster.bootstrap,
-        to_servers=cluster.bootstrap,
-        checkpoint=str(tmp_path / "checkpoint"),
-    )
+    settings = settings_of(cluster, tmp_path, "copy-old", "copy-new")
     commits = tmp_path / "checkpoint" / "commits"
     for number, exactly_once in enumerate([False, False, None, None]):
         if number == 2:  # as if the last driver without transactions had died
@@ -79,12 +79,11 @@ async def test_copy_with_a_query_changes_records_and_writes_the_origin_header(
     await client.create_topics(NewTopic("copy-words", 2, 3), NewTopic("copy-long", 2, 3))
     words = [Record(key=b"k", value=value) for value in (b"a", b"ante", b"anterior")]
     await client.produce("copy-words", words, partition=1)
-    settings = CopySettings(
-        topics=("copy-words",),
-        to="copy-long",
-        from_servers=cluster.bootstrap,
-        to_servers=cluster.bootstrap,
-        checkpoint=str(tmp_path / "checkpoint"),
+    settings = settings_of(
+        cluster,
+        tmp_path,
+        "copy-words",
+        "copy-long",
         sql="select upper(string(value)) value, partition from source where length(value) > 1",
         origin_header="origin",
         compression="lz4",
@@ -102,12 +101,11 @@ async def test_page_shows_rows_bytes_and_waits_of_a_copy_that_runs(
     for partition in range(2):
         records = [Record(value=os.urandom(1_000)) for _ in range(50)]
         await client.produce("copy-seen", records, partition=partition)
-    settings = CopySettings(
-        topics=("copy-seen",),
-        to="copy-shown",
-        from_servers=cluster.bootstrap,
-        to_servers=cluster.bootstrap,
-        checkpoint=str(tmp_path / "checkpoint"),
+    settings = settings_of(
+        cluster,
+        tmp_path,
+        "copy-seen",
+        "copy-shown",
         trigger=CONTINUOUS,
     )
     report = Report()
@@ -141,13 +139,7 @@ async def test_copy_fails_at_deleted_records_unless_lost_records_are_skipped(
     spark, cluster, client, contents, tmp_path
 ):
     await client.create_topics(NewTopic("copy-gone", 1, 3), NewTopic("copy-left", 1, 3))
-    settings = CopySettings(
-        topics=("copy-gone",),
-        to="copy-left",
-        from_servers=cluster.bootstrap,
-        to_servers=cluster.bootstrap,
-        checkpoint=str(tmp_path / "checkpoint"),
-    )
+    settings = settings_of(cluster, tmp_path, "copy-gone", "copy-left")
     await client.produce("copy-gone", [Record(value=b"1")], partition=0)
     run(spark, settings, Report())
     await client.produce("copy-gone", [Record(value=b"2"), Record(value=b"3")], partition=0)
