@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.key_stores import prepared
 from minikafka.spark.option_map import warn_of_ignored
 from minikafka.spark.sink import options as sink_options
@@ -34,7 +34,12 @@ from minikafka.spark.sink.options import WriteOptions
 from minikafka.spark.sink.rows import check_schema
 from minikafka.spark.sink.writers import BatchWriter, StreamWriter
 from minikafka.spark.source.options import Mode, ReadOptions, parse
-from minikafka.spark.source.readers import BatchReader, FilteringReader, StreamReader
+from minikafka.spark.source.readers import (
+    BatchReader,
+    FilteringReader,
+    RefusedStream,
+    StreamReader,
+)
 from minikafka.spark.workers import Shipped, one_line_errors
 
 FORMAT: Final = "minikafka"
@@ -76,8 +81,11 @@ class MinikafkaDataSource(DataSource, metaclass=Shipped):
         return FilteringReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return the reader of a stream. Raises the same errors as `reader`."""
-        return StreamReader(self._options(schema, Mode.STREAM))
+        """Return the reader of a stream. Its methods raise the errors of `reader`."""
+        try:
+            return StreamReader(self._options(schema, Mode.STREAM))
+        except MinikafkaError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a table. Raises `ConfigError` for invalid options or columns."""

@@ -228,3 +228,27 @@ async def test_batch_read_is_limited_by_timestamps_and_split_by_min_partitions(c
         await read(startingTimestamp="5000")
     late = await read(startingTimestamp="5000", startingOffsetsByTimestampStrategy="latest")
     assert late[0] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "schema", "reason"),
+    [
+        (
+            {"endingOffsets": "latest"},
+            None,
+            "option endingOffsets has no effect on a stream: remove it",
+        ),
+        ({}, "value binary", "the minikafka source has a fixed schema: remove schema"),
+    ],
+)
+def test_invalid_option_of_a_stream_is_named_in_the_first_line_of_the_error(
+    spark, cluster, tmp_path, given, schema, reason
+):
+    reader = spark.readStream.format("minikafka").options(subscribe="any", **given)
+    reader = reader.option("kafka.bootstrap.servers", cluster.bootstrap)
+    frame = (reader.schema(schema) if schema else reader).load()
+    writer = frame.writeStream.format("noop").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(Exception, match=reason) as caught:
+        query.awaitTermination()
+    assert reason in str(caught.value).splitlines()[0]

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from minikafka.base.errors import MinikafkaError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records import checksum
 from minikafka.spark.records.batches import Section, grouped, sections
@@ -203,6 +204,38 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow,
             return first_of_connector(self._options.checkpoint, end)
         found = first_starts(end)
         return from_json(start) if found is None else found
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream with invalid options: each method that Spark may call first raises the error.
+
+    If `streamReader` raises an error itself, Spark 4.3 reports an UnboundLocalError of its own instead.
+    """
+
+    def __init__(self, error: MinikafkaError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Raise the error, in a new query."""
+        with one_line_errors():
+            raise self._error
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Raise the error, also in a query that continues."""
+        self.initialOffset()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Raise the error, in a query that continues."""
+        return self.initialOffset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error, in a query that repeats a micro-batch."""
+        self.initialOffset()
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield nothing: there are no tasks."""
+        return iter(())
 
 
 def read_ranges(options: ReadOptions, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ConfigError
 from minikafka.base.metrics import CONTENT_TYPE, MetricKind, Metrics, Read, Sample, prometheus_text
@@ -59,6 +60,15 @@ def metrics_of(pipeline: str, counts: Counts) -> Metrics:
     return metrics
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that prints no traceback if a client has closed its connection."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print an error, except that of a closed connection."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def metrics_page(address: tuple[str, int], metrics: Metrics) -> Iterator[int]:
     """Serve the metrics while the `with` body runs. Yield the port; `address` may have port 0 for any free port.
@@ -82,7 +92,7 @@ def metrics_page(address: tuple[str, int], metrics: Metrics) -> Iterator[int]:
             """Print nothing."""
 
     try:
-        server = ThreadingHTTPServer(address, _Handler)
+        server = _Server(address, _Handler)
     except OSError as error:
         host, port = address
         reason = error.strerror or str(error)

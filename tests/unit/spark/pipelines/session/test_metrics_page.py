@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 import socket
+import struct
 import subprocess
+import threading
 import urllib.error
 import urllib.request
+from queue import Queue
 
 import pytest
 
@@ -37,6 +40,23 @@ def test_page_has_the_current_counts_of_each_query():
     if shutil.which("promtool"):
         check = ["promtool", "check", "metrics"]
         subprocess.run(check, input=second, text=True, check=True, timeout=60)
+
+
+def test_client_that_closes_its_connection_early_causes_no_output(capfd):
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handlers: Queue[threading.Thread] = Queue()
+
+    def counts() -> dict[str, StreamCounts]:
+        client.close()
+        handlers.put(threading.current_thread())
+        return {}
+
+    with metrics_page(("127.0.0.1", 0), metrics_of("p", counts)) as port:
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        handlers.get(timeout=30).join(30)
+    assert capfd.readouterr().err == ""
 
 
 def test_address_in_use_is_an_error_that_names_the_option():
