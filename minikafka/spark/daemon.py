@@ -20,15 +20,17 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 from pyspark import daemon
 
 _IMPORTED: Final = (
+    "encodings.idna",
     "fastcrc",
     "isal.isal_zlib",
+    "numpy.ma",
     "pyarrow",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
@@ -99,12 +101,22 @@ def keep_freed_memory() -> None:
             arrow.set_memory_pool(arrow.system_memory_pool())
 
 
+def import_modules(names: Iterable[str] = ()) -> None:
+    """Import the modules that tasks use, and `names`, and generate the code of the messages that tasks exchange.
+
+    The forks of this process need not do it again.
+    """
+    for name in (*names, *_IMPORTED):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    with suppress(ImportError):
+        importlib.import_module("minikafka.spark.wire.producing").prepare_messages()
+
+
 def serve() -> None:
     """Import the modules, and run Spark's daemon until Spark ends it."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for name in _IMPORTED:
-        with suppress(ImportError):
-            importlib.import_module(name)
+    import_modules()
     keep_freed_memory()
     worker: Any = importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker")
     worker.main = ending_quietly(answering_at_once(worker.main))

@@ -12,7 +12,6 @@ standard input, which also happens if the driver is killed. Its children go on u
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import runpy
 import selectors
@@ -24,26 +23,23 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from minikafka.spark.daemon import import_modules
 from minikafka.spark.processes.launcher import NUMBER
 
 _IMPORTED: Final = (
-    "fastcrc",
-    "isal.isal_zlib",
-    "pyarrow",
     "pyspark.daemon",
     "pyspark.worker",
     "pyspark.sql.worker.commit_data_source_write",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.data_source_pushdown_filters",
     "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.python_streaming_sink_runner",
-    "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.streaming.python_streaming_source_runner",
-    "minikafka.spark.daemon",
-    "minikafka.spark.datasource",
 )
-"""The modules of Spark's Python programs. A missing one is reported by the program that needs it."""
+"""The modules of Spark's Python programs that `minikafka.spark.daemon` does not import.
+
+A missing one is reported by the program that needs it.
+"""
 _RECEIVE_S: Final = 10.0
 """Maximum time for a request. A launcher sends its request at once."""
 
@@ -188,9 +184,7 @@ def run_module(request: Request, path: list[str]) -> None:
 
 def main() -> None:
     """Serve launchers at the socket in file descriptor `argv[1]`, until standard input ends."""
-    for name in _IMPORTED:
-        with suppress(ImportError):
-            importlib.import_module(name)
+    import_modules(_IMPORTED)
     gc.collect()
     gc.freeze()  # the collector of a child would copy the pages of all objects
     listener = socket.socket(fileno=int(sys.argv[1]))

@@ -33,12 +33,10 @@ _WAIT_MS: Final = 500
 """Maximum time for which a broker may delay the response to a Fetch if there are no records."""
 _LEAST_BYTES: Final = 16 << 10
 """Minimum number of bytes to request from a partition."""
-_FIRST_BYTES: Final = 64 << 10
-"""Minimum number of bytes of the first request for a range, so that a small range takes one request."""
+_FIRST_BYTES: Final = 128 << 10
+"""Maximum number of bytes of the first request for a range, so that `limit` and the like get their rows early."""
 RESPONSES: Final = 4
 """Maximum number of full responses that are requested or held at the same time."""
-_FIRST_BYTES_PER_OFFSET: Final = 128
-"""The assumed size of a record before the first response."""
 
 
 class Block(NamedTuple):
@@ -88,11 +86,9 @@ class _Progress:
 
     def estimate(self, share: int) -> int:
         """Return the number of bytes that the rest of the range may have; at first, at most `share`."""
-        offsets = self.wanted.end - self.offset
         if not self.bytes_per_offset:
-            first = max(offsets * _FIRST_BYTES_PER_OFFSET, _FIRST_BYTES)
-            return max(min(share, first), self.least_bytes)
-        left = int(offsets * self.bytes_per_offset)
+            return max(min(share, _FIRST_BYTES), self.least_bytes)
+        left = int((self.wanted.end - self.offset) * self.bytes_per_offset)
         return max(left + max(left // 4, self.batch_bytes), self.least_bytes)
 
 

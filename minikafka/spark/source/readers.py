@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -285,11 +286,14 @@ def decoded_groups(
 def joined(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Join consecutive Arrow batches, as long as they have at most `limit` bytes. A larger batch stays as it is.
 
-    Spark has costs per Arrow batch, and many small ranges have many small batches.
+    Spark has costs per Arrow batch, and many small ranges have many small batches. The first batch stays as it is, so
+    that Spark has it early: a query such as `limit` needs no other.
     """
+    left = iter(batches)
+    yield from islice(left, 1)
     gathered: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
+    for batch in left:
         if gathered and size + batch.nbytes > limit:
             yield _one(gathered)
             gathered, size = [], 0

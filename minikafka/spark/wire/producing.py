@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.messages.decoder import Entity
-from minikafka.spark.wire.protocol import decoded, encoded
+from minikafka.spark.wire.protocol import (
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    decoded,
+    encoded,
+    prepare,
+)
 
 PRODUCE: Final = (0, 8)
 INIT_PRODUCER_ID: Final = (22, 1)
@@ -41,6 +48,11 @@ class ProducedPartition(NamedTuple):
     base_offset: int
     refused: tuple[tuple[int, str], ...]
     message: str
+
+
+def prepare_messages() -> None:
+    """Generate the code for the messages of reads and writes. Later forks of this process save some milliseconds."""
+    prepare(METADATA, LIST_OFFSETS, FETCH, PRODUCE, INIT_PRODUCER_ID)
 
 
 def init_producer_request(

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from minikafka.base.errors import ProtocolViolation
 from minikafka.base.model import TopicPartition
 from minikafka.kafka.messages import table
-from minikafka.kafka.messages.decoder import Entity, decode, skip_tags
-from minikafka.kafka.messages.encoder import Row, encode
+from minikafka.kafka.messages.decoder import Entity, decode, decoder, skip_tags
+from minikafka.kafka.messages.encoder import Row, encode, encoder
 from minikafka.kafka.records.transactions import Aborted
 
 FETCH: Final = (1, 11)
@@ -127,6 +127,13 @@ def decoded(api: tuple[int, int], answer: memoryview) -> Entity:
     """Return the fields of a response. Raises ProtocolViolation."""
     key, version = api
     return decode(table.response(key), version, answer, 0, _ELEMENTS_MAX)
+
+
+def prepare(*apis: tuple[int, int]) -> None:
+    """Generate the code that encodes and decodes these messages, which takes some milliseconds in a new process."""
+    for key, version in apis:
+        encoder(table.request(key), version)
+        decoder(table.response(key), version)
 
 
 def by_topic(rows: Mapping[TopicPartition, Row]) -> dict[str, list[Row]]:

@@ -135,3 +135,29 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
 def test_workers_use_freed_memory_again_without_new_pages():
     assert int(subprocess.check_output([sys.executable, "-c", _NEW_PAGES], timeout=60)) < 20
+
+
+_IMPORTED_BY_A_TASK = """
+import sys
+from minikafka.spark.daemon import import_modules
+import_modules()
+from support.kafka.encoders import Sample, by_aiokafka
+from minikafka.spark.records import checksum
+from minikafka.spark.records.batches import sections
+from minikafka.spark.records.decode import decode
+own = {*sys.modules}
+found = sections(memoryview(by_aiokafka([Sample(1, b"k", b"v")])), 0, 1, checksum.find())
+assert decode([*found], "topic", 0, 0, 1, with_headers=False).num_rows == 1
+"www.example.org".encode("idna")
+print(*sorted({*sys.modules} - own))
+"""
+"""Prints the modules that are imported when a record is decoded and the name of a broker is encoded."""
+
+
+def test_worker_imports_nothing_when_it_reads_its_first_records():
+    found = subprocess.check_output(
+        [sys.executable, "-c", _IMPORTED_BY_A_TASK],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        timeout=60,
+    )
+    assert found.split() == []

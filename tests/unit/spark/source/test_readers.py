@@ -1,16 +1,21 @@
-"""The ends of the micro-batches that a stream reader plans, with and without the trigger available-now."""
+"""The ends of the micro-batches that a stream reader plans, and the first Arrow batch of a task."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 from support.kafka.encoders import Sample, by_aiokafka
 from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import ConfigError
+from minikafka.base.model import TopicPartition
 from minikafka.spark.source import readers
 from minikafka.spark.source.options import Mode, parse
-from minikafka.spark.source.readers import StreamReader
+from minikafka.spark.source.ranges import OffsetRange
+from minikafka.spark.source.readers import StreamReader, joined, read_ranges
 
 TEN = by_aiokafka([Sample(1, b"k", b"v")] * 10)
 
@@ -183,3 +188,29 @@ def test_first_micro_batch_of_the_connector_needs_its_checkpoint_only_after_the_
     (tmp_path / "sources" / "0" / "0").write_text('\0v1\n{"lines":{"0":5,"1":0}}')
     stream = reader(startingOffsets="latest", checkpointLocation=str(tmp_path))
     assert ranges(stream, stream.initialOffset(), planned) == [(0, 5, 7)]
+
+
+def test_first_arrow_batch_of_a_large_range_is_small(brokers):
+    (partition, _) = brokers.create("large", 2)
+    for _ in range(40):
+        partition.append(by_aiokafka([Sample(1, b"k", b"v" * 1000)] * 10))
+    given = {"kafka.bootstrap.servers": brokers.bootstrap, "subscribe": "large"}
+    found = read_ranges(parse(given, Mode.BATCH), [OffsetRange(TopicPartition("large", 0), 0, 400)])
+    first, *others = [batch.num_rows for batch in found]
+    assert 100 < first < 128
+    assert sum(others) == 400 - first
+
+
+def test_first_arrow_batch_does_not_wait_for_the_second():
+    rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield rows
+        pytest.fail("the second batch was requested")
+
+    assert next(joined(batches(), 1 << 20)) is rows
+
+
+def test_small_arrow_batches_after_the_first_are_joined():
+    rows = [pa.RecordBatch.from_pydict({"value": [b"v"] * count}) for count in (1, 2, 3, 4)]
+    assert [batch.num_rows for batch in joined(rows, rows[3].nbytes * 2)] == [1, 5, 4]
