@@ -1,4 +1,4 @@
-"""Servers of objects as processes of their own, for `scripts/object-storage`."""
+"""Servers as processes of their own, for `scripts/object-storage` and `scripts/lakehouse-deaths`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def running(server: str, directory: Path) -> Iterator[str]:
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-        _wait_for(url if server != "hdfs" else f"{url}/webhdfs/v1/?op=LISTSTATUS", process)
+        wait_for(url if server != "hdfs" else f"{url}/webhdfs/v1/?op=LISTSTATUS", process)
         yield url
 
 
@@ -80,7 +80,8 @@ def _hadoop(directory: Path) -> Sequence[Sequence[str]]:
     return [[*java, name] for name in names]
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a process that has just started answers at a URL. Raises OSError if it does not."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

@@ -190,11 +190,13 @@ def _times(rows: _Rows, name: str, fail_on_far_times: bool) -> pa.Array:
     is_far = (times > _TIME_MAX_MS) | (times < -_TIME_MAX_MS)
     if fail_on_far_times:
         first = np.flatnonzero(is_far)[0]
-        limit = (
-            f"beyond Spark's limit of {_TIME_MAX_MS}: exclude it (startingOffsets, endingOffsets)"
+        remedy = (
+            "exclude it (startingOffsets, endingOffsets), or read null instead (failOnTimestampOverflow = false, or"
+            " --timestamps null for an archive in a table)"
         )
         raise TimeOutOfRange(
-            f"offset {rows.offsets[first]} of {name} has the timestamp {times[first]} ms, {limit}"
+            f"offset {rows.offsets[first]} of {name} has the timestamp {times[first]} ms, beyond Spark's limit of"
+            f" {_TIME_MAX_MS}: {remedy}"
         )
     return pa.array(np.where(is_far, 0, times) * 1000, mask=is_far)
 
