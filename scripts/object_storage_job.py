@@ -1,12 +1,15 @@
 """Test of outputs in a store: kills drivers while requests fail, then checks every record.
 
-    object-storage [--server moto|gcs|azurite|hdfs] [--endpoint URL] [--kills N] [--records N] [--seed S] [--tests]
+    object-storage [--server moto|gcs|azurite|hdfs] [--endpoint URL] [--outputs NAME,…] [--kills N] [--records N]
+        [--seed S] [--checkpoints] [--tests]
 
 A server runs behind a proxy that fails one request in ten: the server is busy, or the connection ends before or after
 the request was carried out. `minikafka pipeline archive` and a stream of `minikafka pipeline run` write a topic into
-a bucket. Each is killed with SIGKILL, with its Java process, N times at random moments, and started again. The exit
-code is 0 only if pyarrow's own client of the server reads every (partition, offset) exactly once from both outputs
-after the last run, and no row twice before. `--tests` first runs the tests of stores with this server.
+a bucket, as Parquet files and as tables of Delta Lake and Iceberg. Each is killed with SIGKILL, with its Java process,
+N times at random moments, and started again. The exit code is 0 only if other programs read every (partition, offset)
+exactly once from each output after the last run, and no row twice before: pyarrow's own client of the server, and for
+tables delta-rs or pyiceberg, and DuckDB. `--checkpoints` keeps the checkpoints of the streams in the bucket, at s3a://
+by Hadoop's connector. `--tests` first runs the tests of stores with this server.
 
 The servers are moto's of S3 (default), fake-gcs-server, Azurite, and a name node with a data node of Hadoop, whose
 requests do not fail, because they are not HTTP. `--endpoint` names a server of this kind that runs.
@@ -22,16 +25,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import endings
-import pyarrow.dataset as ds
 import store_processes
+from object_storage_outputs import FORMATS, NAMES, TOPIC, Bucket, Output
+from support.spark.store_servers import FailingProxy, running
 from threads import in_thread
 
 from minikafka.base.errors import MinikafkaError
@@ -40,34 +42,11 @@ from minikafka.kafka.records.batch import Record
 from minikafka.tools.cli.execution.running import run_cancellable
 from minikafka.tools.cluster import LocalCluster
 
-if TYPE_CHECKING:
-    from support.spark.store_servers import Server
-
 ROOT = Path(__file__).resolve().parents[1]
-TOPIC = "lines"
 PARTITIONS = 3
 KILL_SECONDS = (0.0, 6.0)
 """Range of the time between the first new object of a driver and its death."""
 POLL_SECONDS = 0.3
-PIPELINE = """
-[pipeline]
-name = "lines"
-
-[source.lines]
-topic = "lines"
-maxOffsetsPerTrigger = {trigger}
-
-[[step]]
-name = "places"
-sql = "select partition part, offset at, partition from lines"
-
-[sink]
-kind = "parquet"
-path = "{url}"
-partition_by = "partition"
-
-[sink.storage]
-"""
 
 
 def main() -> bool:
@@ -88,15 +67,32 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="object-storage")
     parser.add_argument("--server", choices=store_processes.KINDS, default="moto")
     parser.add_argument("--endpoint", default="", help="URL of a server of this kind that runs")
+    parser.add_argument(
+        "--outputs", type=_outputs, help=f"some of {','.join(NAMES)} (default: all)"
+    )
     parser.add_argument("--kills", type=int, default=5, help="number of deaths of each command (5)")
     parser.add_argument("--records", type=int, default=60_000, help="number of records (60,000)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--checkpoints", action="store_true", help="keep checkpoints in the bucket")
     parser.add_argument("--tests", action="store_true", help="also run the tests of stores")
-    return parser.parse_args(arguments)
+    given = parser.parse_args(arguments)
+    if given.checkpoints and given.server != "moto":
+        parser.error("--checkpoints needs --server moto")
+    is_hdfs = given.server == "hdfs"
+    possible = [name for name in NAMES if not is_hdfs or name.endswith(FORMATS[0])]
+    given.outputs = given.outputs or possible
+    if unknown := sorted(set(given.outputs) - set(possible)):
+        parser.error(f"--outputs must be of {','.join(possible)}, not {unknown[0]}")
+    return given
+
+
+def _outputs(text: str) -> list[str]:
+    return text.split(",")
 
 
 def _tests_pass() -> bool:
-    tests = ("tests/unit/spark/storage", "tests/spark/pipeline/test_object_storage.py")
+    tests = [f"tests/unit/spark/{one}" for one in ("storage", "lakehouse/test_stores.py")]
+    tests.append("tests/spark/pipeline/test_object_storage.py")
     return (
         subprocess.run(
             [sys.executable, "-m", "pytest", "-q", *tests], cwd=ROOT, check=False
@@ -106,51 +102,25 @@ def _tests_pass() -> bool:
 
 
 async def deaths(arguments: argparse.Namespace, directory: Path) -> bool:
-    """Write the topic into the bucket with both commands, and kill them. Return True if every record is there once."""
-    from support.spark.store_servers import FailingProxy, running
-
+    """Write the topic into the bucket with each command, and kill it. Return True if every record is there once."""
     rng = random.Random(arguments.seed)
     print(f"seed {arguments.seed}", flush=True)
-    place = f"object-storage-{arguments.seed}"
     with running() as server:
         server.file_system()
         proxy = FailingProxy(server, every=10, delay_s=0.02)
-        storage = server.options(proxy.endpoint)
+        bucket = Bucket(server, proxy.endpoint, f"object-storage-{arguments.seed}", directory)
         try:
             async with LocalCluster(1) as cluster:
                 await _fill(cluster.bootstrap, arguments.records)
-                oks = []
-                for name, command in (
-                    ("archive", _archive(arguments, server.url(f"{place}/archive"), storage)),
-                    (
-                        "stream",
-                        _stream(arguments, directory, server.url(f"{place}/stream"), storage),
-                    ),
-                ):
-                    command += ["--bootstrap", cluster.bootstrap, "--master", "local[2]"]
-                    output = Output(server, f"{place}/{name}")
-                    oks.append(await _survives(output, command, arguments, rng))
+                of_cluster = ["--bootstrap", cluster.bootstrap, "--master", "local[2]"]
+                oks = [
+                    await _survives(Output(bucket, name), of_cluster, arguments, rng)
+                    for name in arguments.outputs
+                ]
         finally:
             proxy.close()
     print(f"{proxy.failed:,} of {proxy.requests:,} requests failed")
     return all(oks)
-
-
-def _archive(arguments: argparse.Namespace, url: str, storage: dict[str, str]) -> list[str]:
-    command = ["archive", TOPIC, "--to", url]
-    command += ["--records-per-file", str(arguments.records // 60)]
-    for name, value in storage.items():
-        command += ["--storage", f"{name}={value}"]
-    return command
-
-
-def _stream(
-    arguments: argparse.Namespace, directory: Path, url: str, storage: dict[str, str]
-) -> list[str]:
-    file = directory / "lines.toml"
-    text = PIPELINE.format(trigger=arguments.records // 10, url=url)
-    file.write_text(text + "".join(f'{name} = "{one}"\n' for name, one in storage.items()))
-    return ["run", str(file), "--checkpoint", str(directory / "checkpoint")]
 
 
 async def _fill(bootstrap: str, records: int) -> None:
@@ -164,25 +134,24 @@ async def _fill(bootstrap: str, records: int) -> None:
 
 
 async def _survives(
-    output: Output, command: list[str], arguments: argparse.Namespace, rng: random.Random
+    output: Output, of_cluster: list[str], arguments: argparse.Namespace, rng: random.Random
 ) -> bool:
     """Run a command until it succeeds after its deaths. Return True if its output has every record once."""
     total = arguments.records // PARTITIONS * PARTITIONS
+    command = output.command(arguments.records, checkpoint_in_bucket=arguments.checkpoints)
     killed = 0
     while True:
         lives_s = rng.uniform(*KILL_SECONDS) if killed < arguments.kills else None
-        code, text = await _run(command, output, lives_s)
-        found = await in_thread(output.places)
-        twice = sum(count - 1 for count in found.values())
+        code, text = await _run([*command, *of_cluster], output, lives_s)
+        found = await in_thread(output.readings)
+        twice = sum(one.total() - len(one) for one in found.values())
         state = "killed" if code == -signal.SIGKILL else f"ended with {code}"
-        print(
-            f"{output.name}: {state}, {len(found):,} of {total:,} records, {twice} twice",
-            flush=True,
-        )
+        counts = ", ".join(f"{name} reads {len(one):,}" for name, one in found.items())
+        print(f"{output.name}: {state}; of {total:,} records {counts}, {twice} twice", flush=True)
         if twice:
             return False
         if code == 0:
-            return len(found) == total
+            return all(len(one) == total for one in found.values())
         if code == -signal.SIGKILL:
             killed += 1
         else:
@@ -212,34 +181,6 @@ async def _run(command: list[str], output: Output, lives_s: float | None) -> tup
             return -signal.SIGKILL, ""
     text, _ = await ending
     return process.returncode or 0, text.decode()
-
-
-class Output:
-    """An output in the bucket, as pyarrow's own client of the server reads it."""
-
-    def __init__(self, server: Server, name: str) -> None:
-        self._server = server
-        self.name = name
-
-    def names(self) -> set[str]:
-        """Return the names of the objects, without the lock."""
-        return {key for key in self._server.keys(self.name) if not key.startswith("_lock")}
-
-    def places(self) -> Counter[tuple[int, int]]:
-        """Return how often a reader sees each (partition, offset)."""
-        from support.spark.store_servers import BUCKET
-
-        files = self._server.file_system()
-        try:
-            data = ds.dataset(f"{BUCKET}/{self.name}", filesystem=files, partitioning="hive")
-        except FileNotFoundError:
-            return Counter()
-        names = data.schema.names
-        if not names:
-            return Counter()
-        columns = ("partition", "offset") if "offset" in names else ("part", "at")
-        table = data.to_table(columns=list(columns))
-        return Counter(zip(*(table.column(one).to_pylist() for one in columns), strict=True))
 
 
 if __name__ == "__main__":

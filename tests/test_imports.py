@@ -66,6 +66,16 @@ def test_importing_the_spark_package_loads_no_broker():
     assert python("-c", program).stdout.strip() == "[]"
 
 
+def test_archive_of_files_loads_no_module_of_tables():
+    """The modules of tables take a tenth of the time in which the command is loaded."""
+    program = (
+        "import sys, minikafka.spark.pipelines.archive; "
+        "print([name for name in sys.modules if name.startswith('minikafka.spark.lakehouse')])"
+    )
+
+    assert python("-c", program).stdout.strip() == "[]"
+
+
 def test_package_imports_local_cluster_on_first_use():
     """`import minikafka` stays fast."""
     program = (
@@ -207,6 +217,7 @@ LOCAL_IMPORTS = {
     "minikafka/spark/registry/json_schema.py": (3, "only the option validate needs jsonschema"),
     "minikafka/spark/key_stores.py": (1, "only files in PKCS12 need cryptography"),
     "minikafka/spark/lakehouse/places.py": (1, "only a URI needs a library, which may be missing"),
+    "minikafka/spark/pipelines/archive.py": (1, "an archive of files needs no modules of tables"),
     "minikafka/spark/pipelines/plot.py": (4, "only a plot needs matplotlib"),
     "minikafka/spark/records/checksum.py": (2, "a worker has one of two libraries, or none"),
     "minikafka/spark/storage/locations.py": (2, "only a URI needs a library, which may be missing"),

@@ -5,6 +5,7 @@ A mark is the version of a transaction identifier (`txn` in Delta's protocol), w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -17,7 +18,13 @@ from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.columns import evolution
 from minikafka.spark.lakehouse.delta_stats import statistics
-from minikafka.spark.lakehouse.places import absolute, check_unused, data_files, is_remote
+from minikafka.spark.lakehouse.places import (
+    absolute,
+    check_unused,
+    check_uri,
+    data_files,
+    is_remote,
+)
 from minikafka.spark.lakehouse.rules import HOUR, Key, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
 from minikafka.spark.lakehouse.tables import (
@@ -45,6 +52,7 @@ _UNSAFE: Final = "allow_unsafe_rename"
 _CONSTRAINTS: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.", "delta.invariants")
+_ADDRESS: Final = re.compile(r"(?i)endpoint|base_url")
 _LOCKING: Final = ("locking_provider", "dynamo", "conditional_put")
 """Parts of the names of options that only deltalake has."""
 
@@ -74,11 +82,19 @@ class DeltaLakeTable:
                 f"storage: with {unsafe[0]}, two writers could remove each other's rows: leave it out, which needs a"
                 " store with conditional writes"
             )
+        if self._place.startswith("gs:") and (
+            tokens := [name for name in given if "bearer" in name]
+        ):
+            raise ConfigError(
+                f"storage: deltalake does not know {tokens[0]} for Google: set service_account instead"
+            )
         if given and not is_remote(self._place):
             raise ConfigError(
                 f"{self._place}: the option {min(given)} of a store has no effect on a directory: remove it, or name"
                 " a URI"
             )
+        if is_remote(self._place):
+            check_uri(self._place, "az")
         data_files(self._place, self._of_files)
 
     @property
@@ -98,9 +114,7 @@ class DeltaLakeTable:
     @property
     def _storage(self) -> dict[str, str] | None:
         given = dict(self._settings.storage)
-        if any(
-            "endpoint" in name.lower() and one.startswith("http:") for name, one in given.items()
-        ):
+        if any(_ADDRESS.search(name) and one.startswith("http:") for name, one in given.items()):
             given.setdefault("allow_http", "true")
         return given or None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -25,6 +26,7 @@ from minikafka.spark.lakehouse.columns import Evolution, evolution
 from minikafka.spark.lakehouse.places import (
     absolute,
     check_unused,
+    check_uri,
     file_uri,
     is_remote,
     local_path,
@@ -69,8 +71,11 @@ _OF_STORES: Final = {
     "s3.connect-timeout": "20",
     "s3.request-timeout": "60",
     "s3.retry-strategy-impl": f"{upkeep.__name__}.{upkeep.retries.__name__}",
+    "py-io-impl": "minikafka.spark.lakehouse.iceberg_files.TableFiles",
 }
 """Defaults of properties. Those of pyarrow, 1 and 3 seconds and 3 attempts, fail on a busy machine."""
+_ACCOUNT: Final = re.compile(r"abfss?://[^/@]+@(?P<name>[^/.]+)\.")
+"""The beginning of a URI of Azure with the name of the account."""
 _UNSURE: Final = (
     *(*_NO_ANSWER, "ChunkedEncodingError", "CommitStateUnknownException", "ServerError"),
     *("ServiceUnavailableError", "TooManyRequestsError"),
@@ -97,6 +102,8 @@ class IcebergTable:
             raise NoLibrary(
                 f"the format iceberg needs {error.name}: pip install 'minikafka[iceberg]'"
             ) from error
+        if is_remote(self._place):
+            check_uri(self._place)
         if not settings.catalog and is_remote(self._place):
             raise ConfigError(
                 f"{self._place}: a table in an object storage needs a catalog: name its properties, such as uri"
@@ -106,7 +113,7 @@ class IcebergTable:
     def _catalog(self) -> Any:
         """Return the catalog. Raises `TableError` if it does not answer."""
         if self._known is None:
-            given = _OF_STORES | dict(self._settings.catalog)
+            given = _OF_STORES | self._of_account() | dict(self._settings.catalog)
             name = given.pop("name", _CATALOG)
             if not self._settings.catalog:
                 given = {
@@ -121,6 +128,11 @@ class IcebergTable:
                 self._known = self._library.load_catalog(name, **given)
             _limit_waiting(self._known)
         return self._known
+
+    def _of_account(self) -> dict[str, str]:
+        """Return the property that pyarrow needs for a URI of Azure."""
+        account = _ACCOUNT.match(self._place)
+        return {"adls.account-name": account["name"]} if account else {}
 
     @property
     def _local(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -145,5 +144,5 @@ def _listing(table: Any, directory: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a directory of the table, and the path in it."""
     if not is_remote(directory):
         return fs.LocalFileSystem(), directory
-    parts = urlsplit(directory)
-    return table.io.fs_by_scheme(parts.scheme, parts.netloc), f"{parts.netloc}{parts.path}"
+    scheme, place, path = table.io.parse_location(directory, table.io.properties)
+    return table.io.fs_by_scheme(scheme, place), path

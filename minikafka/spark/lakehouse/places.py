@@ -13,7 +13,8 @@ from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.local import sync
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
-_STORES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "az")
+_UNCLEAR: Final = re.compile(r"[%#?]|/\.\.?(?=/|$)")
+_STORES: Final = ("s3", "s3a", "gs", "abfs", "abfss")
 _OF_PYICEBERG: Final = {
     "s3.endpoint": "endpoint",
     "s3.access-key-id": "access_key_id",
@@ -27,6 +28,8 @@ _OF_PYICEBERG: Final = {
     "adls.tenant-id": "tenant_id",
     "adls.client-id": "client_id",
     "adls.client-secret": "client_secret",
+    "gcs.service.host": "base_url",
+    "gcs.oauth2.token": "bearer_token",
 }
 """The properties of pyiceberg, and the options of `minikafka.spark.storage` with the same meaning."""
 
@@ -48,12 +51,7 @@ def data_files(directory: str, storage: Mapping[str, str]) -> DataFiles:
     """Return the files of a directory or URI. `storage`: the options of the store. Raises `ConfigError`."""
     if not is_remote(directory):
         return _Directory(local_path(directory))
-    scheme = directory.partition(":")[0].lower()
-    if scheme not in _STORES:
-        raise ConfigError(
-            f"{directory}: a table needs a path, or a URI that begins with s3://, gs:// or abfs://, not {scheme}://:"
-            " name one of these, or mount the file system and name its path"
-        )
+    _check_scheme(directory, "az")
     from minikafka.spark.storage.object_store import ObjectStore
 
     return ObjectStore(directory, storage)
@@ -72,6 +70,25 @@ def check_unused(
         raise ConfigError(
             f"{place} is not empty, it holds {others[0]}: name a directory that only this table uses, because its"
             " upkeep removes all files there that are not part of the table"
+        )
+
+
+def check_uri(uri: str, *also: str) -> None:
+    """Raise `ConfigError` if no table can be at a URI. `also`: further schemes that are possible."""
+    _check_scheme(uri, *also)
+    if found := _UNCLEAR.search(uri):
+        raise ConfigError(
+            f"{uri}: the URI of a table must have no {found[0]}, which readers take for different names: choose"
+            " another path"
+        )
+
+
+def _check_scheme(uri: str, *also: str) -> None:
+    scheme = uri.partition(":")[0].lower()
+    if scheme not in (*_STORES, *also):
+        raise ConfigError(
+            f"{uri}: this table needs a path, or a URI that begins with s3://, gs:// or abfs://, not {scheme}://:"
+            " name one of these, or mount the file system and name its path"
         )
 
 
@@ -139,6 +156,11 @@ def local_path(place: str) -> str:
 
 def storage_of(properties: Mapping[str, Any]) -> dict[str, str]:
     """Return the options of the store of an Iceberg table, from the properties with which pyiceberg reads it."""
-    return {
+    found = {
         name: str(properties[key]) for key, name in _OF_PYICEBERG.items() if properties.get(key)
     }
+    if authority := properties.get("adls.blob-storage-authority"):
+        account = found.get("account_name", "")
+        host = f"{account}{authority}" if authority[0] == "." else f"{authority}/{account}"
+        found["endpoint"] = f"{properties.get('adls.blob-storage-scheme', 'https')}://{host}"
+    return found

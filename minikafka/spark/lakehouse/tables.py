@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from minikafka.base.errors import MinikafkaError
 from minikafka.spark.lakehouse.rules import PartitionRule
-from minikafka.spark.lakehouse.stage import FileStage, LakeFile
+from minikafka.spark.lakehouse.stage import NULL, FileStage, LakeFile
 
 _LOGIN: Final = re.compile(r"//[^/@]*@")
 RECORDS: Final = "minikafka.records"
@@ -74,6 +74,11 @@ class LakeSettings:
     partition_by: tuple[PartitionRule, ...] = ()
     timestamps: str = "refuse"
     compression: str = "zstd"
+
+    @property
+    def nulls_timestamps(self) -> bool:
+        """True if timestamps out of range become null, and are counted."""
+        return self.timestamps == NULL
 
     @property
     def catalog_shown(self) -> str:

@@ -12,20 +12,17 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
 
 from minikafka.base.model import TopicPartition
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.key_stores import prepared
-from minikafka.spark.lakehouse.stage import NULL
-from minikafka.spark.lakehouse.tables import LakeSettings
 from minikafka.spark.option_map import SERVERS
 from minikafka.spark.parquet import archive_save
 from minikafka.spark.parquet.archive_directory import ArchiveDirectory, Tile, cut, gaps
 from minikafka.spark.parquet.archive_save import Save
-from minikafka.spark.pipelines import archive_table
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
 from minikafka.spark.pipelines.archive_jobs import write_in_jobs
 from minikafka.spark.pipelines.session.report import Report, Summary, Table
@@ -35,6 +32,9 @@ from minikafka.spark.source.positions import Positions
 from minikafka.spark.source.subscription import SUBSCRIBE
 from minikafka.spark.wire.leaders import Position
 from minikafka.spark.workers import run_tasks
+
+if TYPE_CHECKING:
+    from minikafka.spark.lakehouse.tables import LakeSettings
 
 RECORDS_PER_FILE: Final = 1_000_000
 
@@ -64,7 +64,7 @@ class ArchiveSettings:
 
     def read_options(self) -> ReadOptions:
         """Return the options for reading committed records with their headers. Lost records raise an error."""
-        is_nulled = self.table is not None and self.table.timestamps == NULL
+        is_nulled = self.table is not None and self.table.nulls_timestamps
         options = {
             SERVERS: self.servers,
             SUBSCRIBE: ",".join(self.topics),
@@ -94,6 +94,8 @@ class _Run:
 def run(spark: SparkSession, settings: ArchiveSettings, report: Report) -> Summary:
     """Archive the records that exist now and return the counts; with an interval, repeat until Ctrl-C."""
     if settings.table is not None:
+        from minikafka.spark.pipelines import archive_table
+
         archive = archive_table.TableArchive(
             topics=settings.topics,
             options=settings.read_options(),

@@ -20,7 +20,6 @@ from minikafka.base.model import TopicPartition
 from minikafka.spark.lakehouse import records
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.records import SaveRecords
-from minikafka.spark.lakehouse.stage import NULL
 from minikafka.spark.lakehouse.tables import LakeSettings, TableChange, number_of
 from minikafka.spark.parquet.archive_directory import Tile, cut
 from minikafka.spark.pipelines.archive_history import check_history, lost_part
@@ -166,7 +165,7 @@ def _summary(settings: TableArchive, totals: _Totals) -> Summary:
         "bytes": totals.bytes,
         "lost_offsets": totals.lost,
     }
-    if settings.table.timestamps == NULL:
+    if settings.table.nulls_timestamps:
         facts["timestamps_nulled"] = totals.nulled
     rows = tuple((*tp, end, totals.records[tp]) for tp, end in sorted(totals.ends.items()))
     columns = ("topic", "partition", "end", "new_records")

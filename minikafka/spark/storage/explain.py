@@ -10,7 +10,7 @@ _MESSAGE: Final = re.compile(r"<Message>(?P<text>[^<]+)</Message>")
 _ADDRESS: Final = re.compile(r"https?://[^/\s\"']+")
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 """What S3, Azure and Google say if there is no bucket, each with the status of an absent object."""
-_OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
+OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
 
 
 class _Known(NamedTuple):
@@ -24,25 +24,32 @@ def _known(pattern: str, text: str) -> _Known:
 
 _REASONS: Final = (
     _known(
-        r"169\.254\.169\.254|metadata\.google\.internal",
-        "there are no credentials for the store: set access_key_id and secret_access_key (of S3; docs/pipelines.md has"
-        f" the others) {_OPTION}",
+        r"computeMetadata|metadata\.google\.internal",
+        f"there are no credentials for Google: set service_account {OPTION}",
+    ),
+    _known(
+        r"metadata/identity|AZURE_CLIENT_ID",
+        f"there are no credentials for Azure: set account_key or sas_token {OPTION}",
+    ),
+    _known(
+        r"169\.254\.169\.254",
+        f"there are no credentials for S3: set access_key_id and secret_access_key {OPTION}",
     ),
     _known(
         r"InvalidAccessKeyId|AuthenticationFailed|invalid_grant",
-        f"the store does not know the access key: correct access_key_id {_OPTION}",
+        f"the store does not know the access key: correct access_key_id {OPTION}",
     ),
     _known(
         r"SignatureDoesNotMatch",
-        f"the secret does not belong to the access key: correct secret_access_key {_OPTION}",
+        f"the secret does not belong to the access key: correct secret_access_key {OPTION}",
     ),
     _known(
         r"ExpiredToken|TokenExpired|RequestExpired|InvalidToken",
-        f"the credentials have expired: renew session_token and its keys {_OPTION}",
+        f"the credentials have expired: renew session_token and its keys {OPTION}",
     ),
     _known(
         r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|[Ii]ncorrectly configured region",
-        "the bucket is in another region: set region to the region of the bucket " + _OPTION,
+        "the bucket is in another region: set region to the region of the bucket " + OPTION,
     ),
     _known("|".join(NO_BUCKET), "there is no such bucket: create it, or correct the URI"),
     _known(
@@ -52,7 +59,7 @@ _REASONS: Final = (
     ),
     _known(
         r"401 Unauthorized|Unauthenticated",
-        f"the store refuses the credentials: correct them {_OPTION}",
+        f"the store refuses the credentials: correct them {OPTION}",
     ),
     _known(
         r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request"

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar, cast
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
@@ -36,10 +35,10 @@ class HdfsStore:
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         self.url = url.rstrip("/")
-        parts = urlsplit(self.url)
-        self._top = unquote(parts.path) or "/"
+        place, _, path = self.url.partition("://")[2].partition("/")
+        self._top = f"/{path}"
         try:
-            self._client = Client(f"hdfs://{parts.netloc}", dict(options))
+            self._client = Client(f"hdfs://{place}", dict(options))
         except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and others
             raise ConfigError(self._sentence("", error)) from None
 

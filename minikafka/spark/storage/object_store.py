@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, TypeVar, cast
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import NO_BUCKET, explained
+from minikafka.spark.storage.explain import NO_BUCKET, OPTION, explained
 from minikafka.spark.storage.store import StorageError, StorageRefused
 
 try:
@@ -178,9 +179,17 @@ def _endpoint(options: Mapping[str, str]) -> str:
 
 
 def _for_library(url: str) -> str:
-    """Return a URI in the form that the library knows. Hadoop's name for S3 is `s3a`."""
+    """Return a URI in the form that the library knows: Hadoop's name for S3 is `s3a`, and a path is not an escaped one.
+
+    The library would unescape `%20`, and cut the path at `#` and `?`.
+    """
     scheme, _, rest = url.partition("://")
-    return f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{rest}"
+    place, _, path = rest.partition("/")
+    if "@" in place and not scheme.lower().startswith("abfs"):
+        raise ConfigError(
+            f"a URI of {scheme}:// must have no login before the bucket: set it {OPTION}"
+        )
+    return f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{place}/{quote(path)}"
 
 
 class _Upload(io.RawIOBase):

@@ -13,21 +13,24 @@ The server is moto's, of S3, which runs while the tests do. MINIKAFKA_STORE name
 from __future__ import annotations
 
 import http.client
+import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pyarrow import fs
-from support.spark.gcs_server import GoogleTranslator
+from support.spark.request_server import RequestServer, body_of, respond
+from support.spark.store_translators import AzureTranslator, GoogleTranslator
 
 VARIABLE: Final = "MINIKAFKA_STORE"
 BUCKET: Final = "minikafka-tests"
@@ -35,6 +38,8 @@ _KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 """The key of every Azurite, which is published."""
+_ACCOUNT: Final = "devstoreaccount1"
+_S3_NAMES: Final = ("endpoint", "access-key-id", "secret-access-key", "region")
 
 
 class Server(NamedTuple):
@@ -45,6 +50,8 @@ class Server(NamedTuple):
 
     def url(self, name: str) -> str:
         """Return the URI of a name in the bucket."""
+        if self.kind == "az":
+            return f"abfs://{BUCKET}@{_ACCOUNT}.dfs.core.windows.net/{name}"
         host = f"{urlsplit(self.endpoint).hostname}:8020/" if self.kind == "hdfs" else ""
         return f"{self.kind}://{host}{BUCKET}/{name}"
 
@@ -55,12 +62,33 @@ class Server(NamedTuple):
             names = ("access_key_id", "secret_access_key")
             return dict.fromkeys(names, "minikafka") | {"region": "us-east-1", "endpoint": address}
         if self.kind == "gs":
-            return {"base_url": address, "bearer_token": "minikafka"}
+            account = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+            account |= {"gcs_base_url": address, "disable_oauth": True}
+            return {"service_account_key": json.dumps(account), "allow_http": "true"}
         if self.kind == "az":
-            account = "devstoreaccount1"
-            place = {"endpoint": f"{address}/{account}"}
-            return place | {"account_name": account, "account_key": _KEY}
+            place = {"endpoint": f"{address}/{_ACCOUNT}"}
+            return place | {"account_name": _ACCOUNT, "account_key": _KEY}
         return {}
+
+    def catalog(self, file: Path, endpoint: str = "") -> dict[str, str]:
+        """Return pyiceberg's properties of a catalog in a SQLite file, whose tables are in the bucket."""
+        given = self.options(endpoint)
+        found = {"type": "sql", "uri": f"sqlite:///{file}"}
+        if self.kind == "s3":
+            keys = {name: given[name.replace("-", "_")] for name in _S3_NAMES}
+            return found | {f"s3.{name}": value for name, value in keys.items()}
+        if self.kind == "gs":
+            login = {
+                "gcs.oauth2.token": "minikafka",
+                "gcs.oauth2.token-expires-at": "4102444800000",
+            }
+            return found | login | {"gcs.service.host": endpoint or self.endpoint}
+        place = urlsplit(endpoint or self.endpoint)
+        keys = {"account-name": given["account_name"], "account-key": _KEY}
+        for name in ("blob", "dfs"):
+            keys |= {f"{name}-storage-authority": place.netloc, f"{name}-storage-scheme": "http"}
+        found["py-io-impl"] = "minikafka.spark.lakehouse.iceberg_files.TableFiles"
+        return found | {f"adls.{name}": value for name, value in keys.items()}
 
     def file_system(self) -> fs.FileSystem:
         """Return a client of the server that shares no code with the store. It has created the bucket."""
@@ -86,14 +114,20 @@ def _client(kind: str, endpoint: str) -> fs.FileSystem:
     address, scheme = target.netloc, target.scheme
     if kind == "s3":
         login: Any = {"access_key": "minikafka", "secret_key": "minikafka", "region": "us-east-1"}
-        return fs.S3FileSystem(**login, endpoint_override=endpoint, allow_bucket_creation=True)
+        return fs.S3FileSystem(
+            **login,
+            endpoint_override=endpoint,
+            allow_bucket_creation=True,
+            connect_timeout=20,
+            request_timeout=60,
+        )
     if kind == "gs":
         return fs.GcsFileSystem(
             anonymous=True, scheme=scheme, endpoint_override=address, project_id="minikafka"
         )
     if kind == "az":
         return fs.AzureFileSystem(
-            account_name="devstoreaccount1",
+            account_name=_ACCOUNT,
             account_key=_KEY,
             blob_storage_authority=address,
             blob_storage_scheme=scheme,
@@ -111,7 +145,8 @@ def running() -> Iterator[Server]:
     """Yield the server that the environment names, or a server of S3 that runs during the `with` body."""
     if given := os.environ.get(VARIABLE):
         kind, _, endpoint = given.partition("=")
-        with google(endpoint) if kind == "gs" else nullcontext(endpoint) as address:
+        make = {"gs": GoogleTranslator, "az": AzureTranslator}.get(kind)
+        with translated(make, endpoint) if make else nullcontext(endpoint) as address:
             yield Server(kind, address)
         return
     with moto() as endpoint:
@@ -119,9 +154,11 @@ def running() -> Iterator[Server]:
 
 
 @contextmanager
-def google(endpoint: str) -> Iterator[str]:
-    """Translate for a fake-gcs-server during the `with` body. Yield the URL."""
-    translator = GoogleTranslator(endpoint)
+def translated(
+    make: Callable[[str], AzureTranslator | GoogleTranslator], endpoint: str
+) -> Iterator[str]:
+    """Run a translator for a server during the `with` body. Yield its URL."""
+    translator = ServerProcess(make, endpoint)
     try:
         yield translator.endpoint
     finally:
@@ -143,13 +180,6 @@ def moto() -> Iterator[str]:
             process.kill()
 
 
-class _Server(ThreadingHTTPServer):
-    """A server of which clients may die in the middle of a response."""
-
-    def handle_error(self, *_: object) -> None:
-        """Print nothing."""
-
-
 class FailingProxy:
     """A proxy that fails every request whose number is a multiple of `every`, in three ways in turn.
 
@@ -164,26 +194,8 @@ class FailingProxy:
         self._lock = threading.Lock()
         self.requests = 0
         self.failed = 0
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_one_request(self) -> None:
-                self.raw_requestline = self.rfile.readline(65537)
-                if self.raw_requestline and self.parse_request():
-                    proxy.serve(self)
-                else:
-                    self.close_connection = True
-
-            def log_message(self, *_: object) -> None:
-                """Print nothing."""
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
+        self._http = RequestServer(self.serve)
+        self.endpoint = self._http.endpoint
 
     def _way(self) -> int:
         """Return how to fail this request: 0 to 2; -1 to serve it."""
@@ -196,12 +208,10 @@ class FailingProxy:
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         """Serve one request, or fail it."""
-        body = _body(request)
+        body = body_of(request)
         way = self._way()
         if way == 0:
-            request.send_response(503)
-            request.send_header("Content-Length", "0")
-            request.end_headers()
+            respond(request, 503)
             return
         if way == 1:
             request.close_connection = True
@@ -211,14 +221,9 @@ class FailingProxy:
         if way == 2:
             request.close_connection = True
             return
-        request.send_response(response.status)
-        for name, value in response.getheaders():
-            if name.lower() not in ("connection", "date", "server", "transfer-encoding"):
-                request.send_header(name, value)
-        if response.getheader("Content-Length") is None and response.status != 204:
-            request.send_header("Content-Length", str(len(data)))
-        request.end_headers()
-        request.wfile.write(data)
+        dropped = ("connection", "date", "server", "transfer-encoding")
+        headers = [pair for pair in response.getheaders() if pair[0].lower() not in dropped]
+        respond(request, response.status, data, headers)
 
     def _forward(self, request, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         target = urlsplit(self._target.endpoint)
@@ -238,45 +243,36 @@ class FailingProxy:
 
     def close(self) -> None:
         """Stop the proxy."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._http.close()
 
 
-def _body(request: BaseHTTPRequestHandler) -> bytes:
-    """Return the body of a request, which pyarrow's client of S3 sends in chunks."""
-    if request.headers.get("Transfer-Encoding", "").lower() != "chunked":
-        return request.rfile.read(int(request.headers.get("Content-Length") or 0))
-    parts = []
-    while size := int(request.rfile.readline().partition(b";")[0], 16):
-        parts.append(request.rfile.read(size))
-        request.rfile.readline()
-    while request.rfile.readline().strip():
-        pass
-    return b"".join(parts)
+class ServerProcess:
+    """A server in a process of its own, for clients that block the threads of this one (deltalake)."""
 
-
-class ProxyProcess:
-    """A `FailingProxy` in a process of its own, for clients that block the threads of this one (deltalake)."""
-
-    def __init__(self, server: Server, every: int = 10) -> None:
+    def __init__(
+        self, make: Callable[..., FailingProxy | AzureTranslator | GoogleTranslator], *given: object
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self._end, there = context.Pipe()
-        self._process = context.Process(target=_serve, args=(there, server, every), daemon=True)
+        self._process = context.Process(target=_serve, args=(there, make, given), daemon=True)
         self._process.start()
         self.endpoint: str = self._end.recv()
 
     def close(self) -> int:
-        """Stop the proxy. Return the number of requests that it has failed."""
+        """Stop the server. Return the number of requests that it has failed on purpose."""
         self._end.send("stop")
         failed: int = self._end.recv()
         self._process.join()
         return failed
 
 
-def _serve(end: Connection, server: Server, every: int) -> None:
-    proxy = FailingProxy(server, every)
-    end.send(proxy.endpoint)
+def _serve(
+    end: Connection,
+    make: Callable[..., FailingProxy | AzureTranslator | GoogleTranslator],
+    given: Sequence[object],
+) -> None:
+    server = make(*given)
+    end.send(server.endpoint)
     end.recv()
-    proxy.close()
-    end.send(proxy.failed)
+    server.close()
+    end.send(server.failed)

@@ -14,7 +14,6 @@ from minikafka.spark import append_to_topics
 from minikafka.spark.datasource import FORMAT
 from minikafka.spark.key_stores import prepared
 from minikafka.spark.lakehouse.append import LakeWriter, SingleBatch
-from minikafka.spark.lakehouse.stage import NULL
 from minikafka.spark.pipelines.run.columns import as_records
 from minikafka.spark.pipelines.run.definition import ConsoleSink, ParquetSink, Sink, TopicSink
 from minikafka.spark.pipelines.run.lakes import LakeSink
@@ -68,7 +67,7 @@ def save(
 
 
 def _nulled(sink: LakeSink, number: int) -> Mapping[str, Fact]:
-    return {"timestamps_nulled": number} if sink.settings.timestamps == NULL else {}
+    return {"timestamps_nulled": number} if sink.settings.nulls_timestamps else {}
 
 
 class StreamOutput(NamedTuple):

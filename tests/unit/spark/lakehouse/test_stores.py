@@ -1,4 +1,4 @@
-"""Tables in a bucket of S3 whose server fails one request in ten, as clients of the server itself read them."""
+"""Tables in a bucket whose server fails one request in ten, as clients of the server itself read them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
-from support.spark.store_servers import ProxyProcess, Server, running
+from support.spark.store_servers import FailingProxy, Server, ServerProcess, running
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse.opening import open_table
+from minikafka.spark.lakehouse.places import storage_of
 from minikafka.spark.lakehouse.programs import table_settings
 from minikafka.spark.lakehouse.stage import TimeNotShown
 from minikafka.spark.lakehouse.tables import (
@@ -32,23 +33,10 @@ SCHEMA = pa.schema([("offset", pa.int64()), ("time", pa.timestamp("us", "UTC"))]
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running() as found:
-        if found.kind != "s3":
-            pytest.skip("the tests know the properties of S3")
+        if found.kind == "hdfs":
+            pytest.skip("a table is not in HDFS")
         found.file_system()
         yield found
-
-
-def catalog_at(server: Server, directory: Path, endpoint: str = "") -> dict[str, str]:
-    """Return the properties of a catalog whose tables are in the bucket."""
-    given = server.options(endpoint)
-    return {
-        "type": "sql",
-        "uri": f"sqlite:///{directory}/catalog.db",
-        "s3.endpoint": given["endpoint"],
-        "s3.access-key-id": given["access_key_id"],
-        "s3.secret-access-key": given["secret_access_key"],
-        "s3.region": given["region"],
-    }
 
 
 def settings_at(
@@ -57,7 +45,7 @@ def settings_at(
     where = server.url(name)
     if format == DELTA:
         return table_settings(format, where, storage=server.options(endpoint))
-    return table_settings(format, where, catalog=catalog_at(server, directory, endpoint))
+    return table_settings(format, where, catalog=server.catalog(directory / "catalog.db", endpoint))
 
 
 def add(table: LakeTable, first: int, count: int, number: int) -> None:
@@ -75,14 +63,14 @@ def offsets_of(server: Server, format: str, name: str, directory: Path) -> list[
         table = DeltaTable(server.url(name), storage_options=storage)
         found = pa.table(QueryBuilder().register("t", table).execute("select * from t"))
     else:
-        catalog = load_catalog("default", **catalog_at(server, directory))
+        catalog = load_catalog("default", **server.catalog(directory / "catalog.db"))
         found = catalog.load_table("minikafka.records").scan().to_arrow()
     return sorted(found.column("offset").to_pylist())
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_table_in_a_bucket_has_each_row_once_although_requests_fail(server, tmp_path, format):
-    proxy = ProxyProcess(server, every=10)
+    proxy = ServerProcess(FailingProxy, server)
     name = f"{format}-{os.urandom(4).hex()}"
     settings = settings_at(server, format, name, tmp_path, proxy.endpoint)
     for number in range(4):
@@ -123,9 +111,8 @@ def test_task_that_fails_leaves_no_file_in_the_bucket(server, tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_bucket_that_does_not_exist_is_named_in_one_sentence(server, tmp_path, format):
     settings = settings_at(server, format, "t", tmp_path)
-    moved = table_settings(
-        format, "s3://no-such-bucket/t", catalog=settings.catalog, storage=settings.storage
-    )
+    place = settings.place.replace("minikafka-tests", "no-such-bucket")
+    moved = table_settings(format, place, catalog=settings.catalog, storage=settings.storage)
     with pytest.raises(TableError) as failed:
         open_table(moved).prepare(SCHEMA)
     text = str(failed.value)
@@ -136,10 +123,12 @@ def test_bucket_that_does_not_exist_is_named_in_one_sentence(server, tmp_path, f
 @pytest.mark.parametrize(
     ("place", "storage", "reason"),
     [
-        ("ftp://host/t", {}, "a table needs a path, or a URI that begins with s3://"),
+        ("ftp://host/t", {}, "this table needs a path, or a URI that begins with s3://"),
         ("/lake", {"region": "x"}, "the option region of a store has no effect on a directory"),
         ("s3://b/t", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, "could remove each other's rows"),
         ("s3://b/t", {"regoin": "x"}, "regoin"),
+        ("s3://b/a%20b", {}, "the URI of a table must have no %, which readers take for different"),
+        ("gs://b/t", {"google_bearer_token": "x"}, "does not know google_bearer_token for Google"),
     ],
 )
 def test_place_or_option_that_is_not_possible_is_refused(place, storage, reason):
@@ -147,6 +136,27 @@ def test_place_or_option_that_is_not_possible_is_refused(place, storage, reason)
         open_table(table_settings(DELTA, place, storage=storage))
 
 
-def test_table_of_iceberg_in_a_bucket_needs_a_catalog():
-    with pytest.raises(ConfigError, match="a table in an object storage needs a catalog"):
-        open_table(table_settings(ICEBERG, "s3://bucket/t"))
+@pytest.mark.parametrize(
+    ("place", "catalog", "reason"),
+    [
+        ("s3://bucket/t", {}, "a table in an object storage needs a catalog"),
+        ("s3://bucket/a#1", {"uri": "x"}, "the URI of a table must have no #"),
+        ("az://bucket/t", {"uri": "x"}, "this table needs .* or abfs://, not az://"),
+    ],
+)
+def test_table_of_iceberg_that_is_not_possible_is_refused(place, catalog, reason):
+    with pytest.raises(ConfigError, match=reason):
+        open_table(table_settings(ICEBERG, place, catalog=catalog))
+
+
+def test_properties_of_pyiceberg_name_the_same_address_for_the_executors():
+    account = {"adls.account-name": "lake", "adls.account-key": "k"}
+    cloud = account | {"adls.blob-storage-authority": ".blob.core.windows.net"}
+    here = account | {
+        "adls.blob-storage-authority": "localhost:1",
+        "adls.blob-storage-scheme": "http",
+    }
+    google = {"gcs.service.host": "http://localhost:2", "gcs.oauth2.token": "t"}
+    assert storage_of(cloud)["endpoint"] == "https://lake.blob.core.windows.net"
+    assert storage_of(here)["endpoint"] == "http://localhost:1/lake"
+    assert storage_of(google) == {"base_url": "http://localhost:2", "bearer_token": "t"}

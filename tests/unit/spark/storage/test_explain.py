@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from support.spark.request_server import RequestServer, body_of, respond
 
 from minikafka.spark.storage.object_store import ObjectStore
 from minikafka.spark.storage.store import StorageError
@@ -29,28 +29,14 @@ def refusing() -> Iterator[tuple[str, list[str]]]:
     """Yield the address of a server that refuses each request, and a list with the error code that it answers."""
     code: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def _refuse(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            data = f"<Error><Code>{code[0]}</Code><Message>Because.</Message></Error>".encode()
-            self.send_response(REFUSED[code[0]][0])
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
+    def refuse(request: BaseHTTPRequestHandler) -> None:
+        body_of(request)
+        data = f"<Error><Code>{code[0]}</Code><Message>Because.</Message></Error>".encode()
+        respond(request, REFUSED[code[0]][0], data)
 
-        do_GET = do_PUT = do_HEAD = do_POST = _refuse  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", code
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server = RequestServer(refuse)
+    yield server.endpoint, code
+    server.close()
 
 
 def store(endpoint: str) -> ObjectStore:

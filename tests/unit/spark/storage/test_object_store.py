@@ -60,6 +60,14 @@ def test_names_are_the_keys_of_the_objects_also_with_escapes_of_hive(store, serv
     assert store.read("another") is None
 
 
+@pytest.mark.parametrize("name", ["a%20b", "100%", "one#1", "why?", "ü b"])
+def test_path_of_a_uri_is_the_key_as_it_is_written(server, place, name):
+    store = open_store(server.url(f"{place}/{name}/"), server.options())
+    store.write("rows", b"")
+    assert server.keys(place) == [f"{name}/rows"]
+    assert store.files() == ["rows"]
+
+
 def test_single_file_is_an_object_that_another_client_reads(server, place):
     write_file(server.url(f"{place}/lag.jsonl"), b"{}", server.options())
     with server.file_system().open_input_stream(f"{BUCKET}/{place}/lag.jsonl") as file:
@@ -144,6 +152,11 @@ def test_bucket_that_does_not_exist_is_named_with_the_remedy(server, verb):
     [
         ("s3://bucket/x", {"regoin": "eu"}, "'regoin' is not valid for store 'S3'"),
         ("s3:///x", {}, "Unable to recognise URL"),
+        (
+            "s3://key:hidden@bucket/x",
+            {},
+            "a URI of s3:// must have no login before the bucket: set",
+        ),
     ],
 )
 def test_wrong_uri_or_option_is_refused_before_any_request(url, options, text):

@@ -1,18 +1,20 @@
-"""A translator of Google's XML API, of which the library obstore sends requests, for fake-gcs-server.
+"""Translators for servers that lack a part of the APIs that obstore and deltalake use.
 
-fake-gcs-server has the conditions of a write only in Google's JSON API. So the translator sends writes, copies and
+fake-gcs-server has the conditions of a write only in Google's JSON API. So its translator sends writes, copies and
 removals as requests of that API, and everything else as it is. The server decides whether an object exists already.
+Neither fake-gcs-server nor Azurite begins a list at a name, so the translators leave out the names before it.
 """
 
 from __future__ import annotations
 
 import http.client
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from support.spark.request_server import RequestServer, body_of, respond
 
 
 class _Answer(NamedTuple):
@@ -24,47 +26,70 @@ class _Answer(NamedTuple):
 _NO_BUCKET: Final = _Answer(404, b"<Error><Code>NoSuchBucket</Code></Error>")
 
 
-class GoogleTranslator:
-    """A server in front of the fake-gcs-server at `target`, a URL."""
+class _Translator:
+    """A server in front of the server at `target`, a URL. `failed`: as of a proxy."""
+
+    failed = 0
 
     def __init__(self, target: str) -> None:
         self._target = urlsplit(target)
+        self._http = RequestServer(self._serve)
+        self.endpoint = self._http.endpoint
+
+    def _serve(self, request: BaseHTTPRequestHandler) -> None:
+        answer = self.answer(request, body_of(request))
+        respond(request, answer.status, answer.body, answer.headers)
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> _Answer:
+        """Return the answer to a request."""
+        raise NotImplementedError
+
+    def _pass(self, request: BaseHTTPRequestHandler, body: bytes) -> _Answer:
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        return self._send(request.command, request.path, body, headers)
+
+    def _send(self, verb: str, path: str, body: bytes, headers: dict[str, str]) -> _Answer:
+        connection = http.client.HTTPConnection(str(self._target.hostname), self._target.port)
+        try:
+            connection.request(verb, path, body, headers)
+            response = connection.getresponse()
+            dropped = ("connection", "date", "transfer-encoding")
+            kept = [pair for pair in response.getheaders() if pair[0].lower() not in dropped]
+            return _Answer(response.status, response.read(), tuple(kept))
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Stop the translator."""
+        self._http.close()
+
+
+class AzureTranslator(_Translator):
+    """In front of Azurite."""
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> _Answer:
+        fields = parse_qs(urlsplit(request.path).query)
+        found = self._pass(request, body)
+        return _from(fields["startFrom"][0], found) if "startFrom" in fields else found
+
+
+class GoogleTranslator(_Translator):
+    """In front of fake-gcs-server."""
+
+    def __init__(self, target: str) -> None:
         self._uploads: dict[str, dict[int, bytes]] = {}
         self._numbers = count(1)
-        translator = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def _serve(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                answer = translator.answer(self, body)
-                self.send_response(answer.status)
-                for name, value in answer.headers:
-                    self.send_header(name, value)
-                if not any(name.lower() == "content-length" for name, _ in answer.headers):
-                    self.send_header("Content-Length", str(len(answer.body)))
-                self.end_headers()
-                self.wfile.write(answer.body)
-
-            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                """Print nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
+        super().__init__(target)
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> _Answer:
         """Return the answer to a request of the XML API or of the JSON API."""
         target = urlsplit(request.path)
         bucket, _, name = unquote(target.path).lstrip("/").partition("/")
+        fields = parse_qs(target.query, keep_blank_values=True)
+        if start := fields.get("start-after", [""])[0]:
+            return _from(start, self._pass(request, body))
         if not name or target.path.startswith(("/storage/", "/upload/", "/download/")):
             return self._pass(request, body)
-        fields = parse_qs(target.query, keep_blank_values=True)
         if upload := fields.get("uploadId", [""])[0]:
             return self._part(upload, fields, bucket, name, body, request.command)
         if "uploads" in fields:
@@ -120,27 +145,19 @@ class GoogleTranslator:
             return _Answer(found.status, message[1] if message else found.body)
         return _Answer(found.status, b"", (("ETag", '"whole"'), ("x-goog-generation", "1")))
 
-    def _pass(self, request: BaseHTTPRequestHandler, body: bytes) -> _Answer:
-        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        return self._send(request.command, request.path, body, headers)
-
-    def _send(self, verb: str, path: str, body: bytes, headers: dict[str, str]) -> _Answer:
-        connection = http.client.HTTPConnection(str(self._target.hostname), self._target.port)
-        try:
-            connection.request(verb, path, body, headers)
-            response = connection.getresponse()
-            dropped = ("connection", "date", "transfer-encoding")
-            kept = [pair for pair in response.getheaders() if pair[0].lower() not in dropped]
-            return _Answer(response.status, response.read(), tuple(kept))
-        finally:
-            connection.close()
-
-    def close(self) -> None:
-        """Stop the translator."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 def _xml(name: str, inner: str) -> _Answer:
     return _Answer(200, f"<{name}>{inner}</{name}>".encode())
+
+
+_ENTRY: Final = re.compile(
+    rb"<(?P<kind>Contents|Blob)><(Key|Name)>(?P<name>[^<]*)<.*?</(?P=kind)>", re.DOTALL
+)
+
+
+def _from(start: str, listed: _Answer) -> _Answer:
+    """Return the answer to a list request with only the names from `start` on."""
+    first = start.encode()
+    kept = _ENTRY.sub(lambda one: one[0] if one["name"] >= first else b"", listed.body)
+    headers = tuple(pair for pair in listed.headers if pair[0].lower() != "content-length")
+    return _Answer(listed.status, kept, headers)
