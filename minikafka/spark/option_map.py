@@ -129,11 +129,11 @@ class OptionMap:
         return None if value is None else _whole(name, value, 1, _LONG_MAX)
 
     def servers(self) -> tuple[Address, ...]:
-        """Return the bootstrap servers as (host, port)."""
+        """Return the bootstrap servers as (host, port). Like Kafka's clients, ignore `PROTOCOL://` before an entry."""
         value = self.text(SERVERS)
         found = []
         for entry in filter(None, (part.strip() for part in value.split(","))):
-            host, _, port = entry.rpartition(":")
+            host, _, port = entry.rpartition("://")[2].rpartition(":")
             if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
                 raise ConfigError(f"option {SERVERS}: {entry!r} is not host:port")
             found.append((host.strip("[]"), int(port)))

@@ -47,8 +47,9 @@ def test_option_names_and_keyword_values_are_case_insensitive():
 
 
 def test_option_lists_may_contain_spaces_and_repetitions():
-    options = parse({"kafka.bootstrap.servers": "one:1, [::1]:2 ,", "subscribe": " b, a ,b,"})
-    assert options.servers == (("one", 1), ("::1", 2))
+    servers = "one:1, [::1]:2 ,PLAINTEXT://two:3,"
+    options = parse({"kafka.bootstrap.servers": servers, "subscribe": " b, a ,b,"})
+    assert options.servers == (("one", 1), ("::1", 2), ("two", 3))
     assert options.subscription.topics == ("b", "a")
 
 
