@@ -92,8 +92,11 @@ class OptionMap:
         return name in self._given
 
     def optional(self, name: str) -> str | None:
-        """Return the option's text without surrounding spaces; None if the option is missing or blank."""
-        return (self._text[name] or "").strip() or None
+        """Return the option's text without surrounding spaces; None if it is missing. Raises `ConfigError` if blank."""
+        text = (self._text[name] or "").strip()
+        if not text and name in self._given:
+            raise ConfigError(f"option {name} is empty: give a value, or leave it out")
+        return text or None
 
     def text(self, name: str) -> str:
         """Return the text of a required option. Raises `ConfigError` if the option is missing or blank."""
@@ -302,7 +305,7 @@ def warn_of_ignored(kind: str, ignored: Mapping[str, str]) -> None:
     Spark creates the writer of a stream for each micro-batch, so each process logs a warning only once.
     """
     parts = "; ".join(f"{name} ({instead})" for name, instead in sorted(ignored.items()))
-    text = f"The minikafka {kind} ignores options of Spark's Kafka connector: {parts}"
+    text = f"The minikafka {kind} ignores options: {parts}"
     if ignored and text not in _logged:
         _logged.add(text)
         logger.warning("%s", text)

@@ -75,9 +75,9 @@ def test_first_commit_that_is_refused_fails_and_names_the_option(monkeypatch):
         commit(1)
 
 
-def test_commit_that_fails_later_is_a_warning_and_the_next_one_is_sent(monkeypatch, caplog):
-    commit = _commits(monkeypatch, None, REFUSED, Unreachable("away"), None)
-    for offset in (1, 2, 2, 2, 2):
+def test_commit_that_fails_later_is_one_warning_and_the_next_one_is_sent(monkeypatch, caplog):
+    commit = _commits(monkeypatch, None, REFUSED, REFUSED, Unreachable("away"), None)
+    for offset in (1, 2, 2, 3, 3, 3):
         commit(offset)
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert group_commits.GROUP in caplog.text

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +32,9 @@ def bare_python(tmp_path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = home / "lib" / version / "site-packages"
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    # scripts/test-pyspark has two directories: one with PySpark, and one with all other packages.
+    libraries = [path for path in sys.path if Path(path).name == "site-packages"]
+    (packages / "libraries.pth").write_text("\n".join(libraries))
     python = home / "bin" / "python"
     missing = subprocess.run([python, "-c", "import minikafka"], capture_output=True, cwd=tmp_path)
     assert b"ModuleNotFoundError" in missing.stderr

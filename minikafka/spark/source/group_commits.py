@@ -36,6 +36,7 @@ class GroupCommits:
         self._group = group
         self._committed: Positions = {}
         self._has_begun = False
+        self._warned = ""
 
     def commit(self, options: ReadOptions, read: Positions) -> None:
         """Commit the positions that were read, if they are new. Raises `ConfigError` if the first commit is refused."""
@@ -49,9 +50,11 @@ class GroupCommits:
                 raise ConfigError(
                     f"{text}; name a group without members, to which the user may commit"
                 ) from error
-            logger.warning("%s", text)
+            if text != self._warned:  # a stream asks at each trigger
+                logger.warning("%s", text)
+            self._warned = text
             return
-        self._committed, self._has_begun = dict(read), True
+        self._committed, self._has_begun, self._warned = dict(read), True, ""
 
     def _send(self, options: ReadOptions, group: str, read: Positions) -> None:
         with planning.kept(options) as leaders:

@@ -66,7 +66,8 @@ def test_offsets_by_partition_accept_earliest_and_latest():
 
 
 REFUSED = {
-    "no servers": ({"kafka.bootstrap.servers": ""}, "bootstrap.servers must be given"),
+    "no servers": ({"kafka.bootstrap.servers": ""}, "bootstrap.servers is empty: give a value"),
+    "a blank group": (LEAST | {"commitOffsetsToGroup": " "}, "Group is empty: .* leave it out"),
     "no topic": ({"subscribe": " , "}, "names no topic"),
     "a server without a port": ({"kafka.bootstrap.servers": "one"}, "host:port"),
     "a server with a strange port": ({"kafka.bootstrap.servers": "one:99999"}, "host:port"),
