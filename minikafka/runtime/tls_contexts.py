@@ -115,6 +115,8 @@ def new_client_context(
 
 def trust_authorities(context: ssl.SSLContext, authorities: str | bytes) -> None:
     """Trust these authorities: PEM text, or DER bytes of one or more certificates. Raises ssl.SSLError."""
+    if not authorities:  # otherwise a ValueError
+        raise ssl.SSLError("there is no certificate")
     context.load_verify_locations(cadata=authorities)
     # An authority that is not self-signed is trusted too, as in Java.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

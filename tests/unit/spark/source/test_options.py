@@ -80,9 +80,9 @@ REFUSED = {
         "use startingOffsets",
     ),
     "two ways to name the topics": ({"assign": '{"lines":[0]}'}, "not both assign and subscribe"),
-    "no way to name the topics": ({"subscribe": ""}, "none is given"),
-    "a pattern that is none": ({"subscribe": "", "subscribePattern": "("}, "is not a pattern"),
-    "partitions that are none": ({"subscribe": "", "assign": '{"lines":["0"]}'}, "JSON such as"),
+    "no way to name the topics": ({"subscribe": None}, "none is given"),
+    "a pattern that is none": ({"subscribe": None, "subscribePattern": "("}, "is not a pattern"),
+    "partitions that are none": ({"subscribe": None, "assign": '{"lines":["0"]}'}, "JSON such as"),
     "no records at all": ({"maxRecordsPerPartition": "0"}, "whole number"),
     "an isolation that is none": ({"kafka.isolation.level": "serializable"}, "read_uncommitted or"),
     "a batch that starts at the end": ({"startingOffsets": "latest"}, "not allowed"),
@@ -136,17 +136,17 @@ REFUSED = {
     ),
     "offsets that are a list": ({"startingOffsets": '{"lines":[1]}'}, "must be earliest"),
     "deep partitions": (
-        {"subscribe": "", "assign": "[" * 100_000},
+        {"subscribe": None, "assign": "[" * 100_000},
         r"option assign must be JSON such as .*: the JSON is nested too deeply$",
     ),
     "a topic of half a character": (
-        {"subscribe": "", "assign": '{"\\ud800":[0]}'},
+        {"subscribe": None, "assign": '{"\\ud800":[0]}'},
         "option assign must be .* is not a topic name",
     ),
-    "partitions that are a number": ({"subscribe": "", "assign": '{"lines":0}'}, "JSON such as"),
-    "partitions that are lists": ({"subscribe": "", "assign": '{"lines":[[0]]}'}, "JSON such as"),
+    "partitions that are a number": ({"subscribe": None, "assign": '{"lines":0}'}, "JSON such as"),
+    "partitions that are lists": ({"subscribe": None, "assign": '{"lines":[[0]]}'}, "JSON such as"),
     "an assignment that begins with a byte order mark": (
-        {"subscribe": "", "assign": '\ufeff{"lines":[0]}'},
+        {"subscribe": None, "assign": '\ufeff{"lines":[0]}'},
         "byte order mark",
     ),
     "a boolean that is none": ({"includeHeaders": "yes"}, "true or false"),
@@ -158,7 +158,7 @@ REFUSED = {
 @for_each(REFUSED)
 def test_invalid_options_are_refused(given, message):
     with pytest.raises(ConfigError, match=message):
-        parse(LEAST | given, Mode.BATCH)
+        parse({k: text for k, text in (LEAST | given).items() if text is not None}, Mode.BATCH)
 
 
 STREAM_REFUSED = {
