@@ -109,6 +109,8 @@ class IcebergTable:
                 f"{self._place}: a table in an object storage needs a catalog: name its properties, such as uri"
             )
         self._known: Any = None
+        self._spec_id: int | None = None
+        """The partitioning for which the files of the next commit were written."""
 
     def _catalog(self) -> Any:
         """Return the catalog. Raises `TableError` if it does not answer."""
@@ -199,6 +201,7 @@ class IcebergTable:
         if change.added or change.widened:
             self._evolve(table, change)
             table = self.newest()
+        self._spec_id = table.metadata.default_spec_id
         return _layout(table, rows, rules)
 
     def _create(
@@ -273,6 +276,7 @@ class IcebergTable:
 
     def _replace(self, state: Any, change: TableChange, replaced: Sequence[Any]) -> None:
         """Make a change, and remove the replaced files in the same step."""
+        self._check_spec(state)
         texts = _texts(change.marks)
         added = [_data_file(state, one) for one in change.files]
         with self._committing(), state.transaction() as transaction:
@@ -285,6 +289,13 @@ class IcebergTable:
                     snapshot.delete_data_file(file)
                 for file in added:
                     snapshot.append_data_file(file)
+
+    def _check_spec(self, state: Any) -> None:
+        if state.metadata.default_spec_id != self._spec_id:
+            raise Overtaken(
+                f"partition_by: another process has changed the partitioning of {self._settings.shown} at the same"
+                " time: set the same partitioning, or name a new table"
+            )
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
@@ -306,6 +317,7 @@ class IcebergTable:
         table = self.newest()
         if table.current_snapshot() is None:
             return MergedFiles(0, 0)
+        self._spec_id = table.metadata.default_spec_id
         directory = f"{local_path(table.location())}/data"
         with self._reported():
             groups = upkeep.small_files(table, target_bytes)

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType
 from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of, staged
 
@@ -130,6 +131,19 @@ def test_files_of_an_older_partitioning_are_not_merged_with_newer_files(tmp_path
     add(partitioned, 2, 3)
     assert partitioned.compact(1 << 20).merged == 2
     assert numbers_of(ICEBERG, tmp_path) == [0, 1, 2, 3]
+
+
+def test_rows_of_an_older_partitioning_are_refused_at_their_commit(tmp_path):
+    table = open_table(settings_of(ICEBERG, tmp_path, partition_by=["k"]))
+    add(table, 0)
+    batch = pa.RecordBatch.from_pylist([{"k": "a", "n": 1}], schema=SCHEMA)
+    files = staged(table, batch)
+    with iceberg_table(tmp_path).update_spec() as update:
+        update.remove_field("k")
+        update.add_field("n", BucketTransform(4), "n_bucket")
+    with pytest.raises(Overtaken, match="partition_by: another process has changed"):
+        table.commit(TableChange(files))
+    assert numbers_of(ICEBERG, tmp_path) == [0]
 
 
 @each_format
