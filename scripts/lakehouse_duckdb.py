@@ -2,8 +2,8 @@
 
     lakehouse_duckdb.py FORMAT DIRECTORY OUTPUT [CATALOG TABLE]
 
-It needs only DuckDB and its extensions `delta` and `iceberg`, from the packages `duckdb-extension-delta` and
-`duckdb-extension-iceberg`; without these packages, DuckDB downloads the extensions. CATALOG is the address of a REST
+It needs only DuckDB and its extensions `delta`, `iceberg`, `avro` and `httpfs`, from packages such as
+`duckdb-extension-delta`; without these packages, DuckDB downloads the extensions. CATALOG is the address of a REST
 catalog, and TABLE the table's name in it; without them, a table of Iceberg is found by its directory.
 """
 
@@ -18,7 +18,7 @@ import duckdb
 def main(format: str, directory: str, output: str, catalog: str = "", table: str = "") -> None:
     """Write the names of the records to the file `output`."""
     connection = duckdb.connect()
-    for name in ("delta",) if format == "delta" else ("avro", "iceberg"):
+    for name in ("delta",) if format == "delta" else ("avro", "httpfs", "iceberg"):
         install(connection, name)
         connection.load_extension(name)
     rows = f"{format}_scan('{directory}')"
