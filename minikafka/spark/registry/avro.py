@@ -1,6 +1,8 @@
-"""Avro: the columns of a schema, and records decoded and encoded with fastavro.
+"""Avro: the columns of a schema, and functions that decode and encode records.
 
-Logical types are left to pyarrow, which converts whole columns: fastavro reads a timestamp as a number.
+Most records are decoded and encoded as columns (`column_reader`, `column_writer`). fastavro decodes and encodes the
+others one by one (`reader`, `writer`). It reads logical types as the numbers and bytes that stand for them, because
+pyarrow converts them faster, as columns.
 """
 
 from __future__ import annotations
@@ -27,19 +29,26 @@ Read = Callable[[bytes], Any]
 
 
 def shape(schema: Schema) -> ColumnShape:
-    """Return the columns of a schema. Raises ConfigError if Spark has none for it."""
+    """Return the type of the column to which records of a schema are decoded.
+
+    Raises ConfigError if the schema is not valid, or Spark has no type for it.
+    """
     return shape_of(expanded(schema))
 
 
 def expanded(schema: Schema) -> Any:
-    """Return the schema as JSON, with the definition of a named type wherever its name is used. Raises ConfigError."""
+    """Return a schema as JSON in which each name of a type is replaced by its definition.
+
+    Raises ConfigError if the schema is not valid.
+    """
     return fastavro.schema.expand_schema(_parsed(schema, keeps_logical=True))
 
 
 def reader(schema: Schema, columns: Schema) -> Read:
-    """Return a function that decodes a record written with `schema` to the columns of the schema `columns`.
+    """Return a function that decodes one record.
 
-    The function raises Undecodable.
+    `schema`: the schema with which the record was written. `columns`: the schema of the decoded value. The function
+    gets the record with its header, and raises Undecodable.
     """
     writer = _parsed(schema, keeps_logical=False)
     target = None if _is_same(schema, columns) else _with_defaults(columns, keeps_logical=False)
@@ -65,17 +74,26 @@ def reader(schema: Schema, columns: Schema) -> Read:
 
 
 def column_reader(schema: Schema, columns: Schema) -> avro_decode.ColumnRead | None:
-    """Return a function that decodes records as a column, as `reader` does one by one; None for unusual schemas."""
+    """Return a function that decodes the records of a batch as one column, or None if the schemas are unusual.
+
+    The column has the values that `reader` returns for each record.
+    """
     return avro_decode.column_reader(expanded(schema), expanded(columns))
 
 
 def column_writer(schema: Schema, head: bytes) -> Callable[[pa.Array], pa.Array | None]:
-    """Return a function that encodes a column of rows; it returns None for those that `writer` must encode."""
+    """Return a function that encodes a column of rows. It returns None if `writer` must encode each row.
+
+    `head`: the bytes before the data of each record.
+    """
     return avro_encode.column_writer(expanded(schema), head)
 
 
 def writer(schema: Schema) -> Callable[[Any], bytes]:
-    """Return a function that encodes a value without the header. It raises ValueError, TypeError and others."""
+    """Return a function that encodes one row as a record without its header.
+
+    The function raises ValueError, TypeError and other errors of fastavro if the row does not fit the schema.
+    """
     parsed = _with_defaults(schema, keeps_logical=True)
 
     def write(value: Any) -> bytes:
@@ -91,7 +109,7 @@ def _is_same(one: Schema, other: Schema) -> bool:
 
 
 def _with_defaults(schema: Schema, *, keeps_logical: bool) -> Any:
-    """Return the schema as fastavro uses it, with defaults that it can return and encode."""
+    """Return a schema parsed by fastavro, in which the defaults of bytes are bytes instead of text."""
     named: dict[str, Any] = {}
     parsed = _parsed(schema, named, keeps_logical=keeps_logical)
     for one in named.values():
@@ -102,7 +120,10 @@ def _with_defaults(schema: Schema, *, keeps_logical: bool) -> Any:
 
 
 def _parsed(schema: Schema, named: dict[str, Any] | None = None, *, keeps_logical: bool) -> Any:
-    """Return the schema as fastavro uses it, and add its named types to `named`. Raises ConfigError."""
+    """Return a schema parsed by fastavro, and add its named types to `named`.
+
+    `keeps_logical`: False removes all logical types. Raises ConfigError if the schema is not valid.
+    """
     named = {} if named is None else named
     try:
         for text in (*(text for _, text in schema.references), schema.text):
@@ -129,7 +150,7 @@ def _json(text: str, *, keeps_logical: bool) -> Any:
 
 
 def _without_logical(schema: Any) -> Any:
-    """Return the schema without logical types, so that fastavro decodes the values that they stand for."""
+    """Return the schema without logical types: fastavro then decodes a timestamp as a number, for example."""
     if isinstance(schema, list):
         return [_without_logical(one) for one in schema]
     if not isinstance(schema, dict):

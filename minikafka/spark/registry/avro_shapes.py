@@ -162,9 +162,9 @@ def _members(branches: Sequence[Any]) -> ColumnShape:
 
 
 def from_json(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
-    """Return a default as fastavro decodes values: in JSON, bytes are a text with a character for each byte.
+    """Return the value of a default. In JSON, bytes are a text with a character for each byte.
 
-    `named`: the types that the schema may name.
+    `named`: the definitions of the types whose names the schema may use.
     """
     if isinstance(schema, str):
         schema = named.get(schema, schema)
