@@ -175,7 +175,7 @@ def _add_bytes(schema: Any, column: pa.Array, present: Mask, parts: _Parts) -> N
 
 def _add_decimal(schema: Any, column: pa.Array, present: Mask, parts: _Parts) -> None:
     """Add numbers of several bytes, the highest first: as many as the schema says, or as fastavro writes."""
-    low_first = _decimal_bytes(schema, column)
+    low_first = _decimal_bytes(schema, column) * present[:, None]  # the bytes of a null are any
     size = schema.get("size")
     if size is not None:
         if size > _DECIMAL_BYTES or 10 ** schema["precision"] > 2 ** (8 * size - 1):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -268,3 +269,14 @@ def test_columns_of_other_types_are_encoded_to_the_same_bytes(one_by_one):
         columns = [pa.array(one, kind) for one, kind in zip(row, kinds, strict=True)]
         rows = pa.StructArray.from_arrays(columns, [one["name"] for one in schema["fields"]])
         assert given.encoded(rows) == one_by_one(given.encoded, rows)
+
+
+def test_bytes_of_a_null_decimal_are_ignored(one_by_one):
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 38}
+    data = np.zeros((2, 16), dtype=np.uint8)
+    data[0, -1] = 0x80  # a number of more than 38 digits
+    buffers = [pa.py_buffer(b"\x02"), pa.py_buffer(data)]
+    column = pa.Array.from_buffers(pa.decimal128(38, 0), 2, buffers)
+    rows = pa.StructArray.from_arrays([column], ["f0"])
+    given = Schemata(record(["null", kind]))
+    assert given.encoded(rows) == one_by_one(given.encoded, rows)
