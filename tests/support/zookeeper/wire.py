@@ -5,14 +5,32 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from minikafka.base.ports import Buffer, Link, Stat, Transport
+from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
+from minikafka.simulation.clocks import LoopClock
+from minikafka.simulation.ports import SeededRng
 from minikafka.zookeeper.messages import jute
 from minikafka.zookeeper.messages.jute import ANYONE_BYTES, INT, JuteReader
+from minikafka.zookeeper.server.server import ZooKeeperServer
 
 EVENT_XID = -1
 PING_XID = -2
+
+
+def server(transport: Transport, failures: list[str], **options: Any) -> ZooKeeperServer:
+    """Return a server without files. It adds the reason to `failures` if it fails."""
+    return ZooKeeperServer(
+        None,
+        LoopClock(),
+        SeededRng(1),
+        transport,
+        TaskRegistry(),
+        ThreadExecutor(),
+        on_failure=failures.append,
+        **options,
+    )
 
 
 class Reply(NamedTuple):

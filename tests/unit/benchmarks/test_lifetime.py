@@ -118,6 +118,18 @@ def unhandled():
         signal.signal(number, handler)
 
 
+def send_when_made(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send a signal to this process when the benchmark has made its directory."""
+    make = tempfile.mkdtemp
+
+    def signalled(**options: str) -> str:
+        made = make(**options)
+        os.kill(os.getpid(), number)
+        return made
+
+    monkeypatch.setattr(tempfile, "mkdtemp", signalled)
+
+
 @pytest.mark.usefixtures("unhandled")
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("moment", ["directory", "loop", "run"])
@@ -125,15 +137,8 @@ def test_benchmark_run_ended_by_a_signal_leaves_no_files(
     directory, monkeypatch, capsys, moment, number
 ):
     set_free(monkeypatch, 100)
-    make = tempfile.mkdtemp
-
-    def signalled(**options: str) -> str:
-        made = make(**options)
-        if moment == "directory":
-            os.kill(os.getpid(), number)
-        return made
-
-    monkeypatch.setattr(tempfile, "mkdtemp", signalled)
+    if moment == "directory":
+        send_when_made(number, monkeypatch)
 
     async def run() -> None:
         assert moment == "run"
@@ -159,15 +164,8 @@ def test_blocking_run_ended_by_a_signal_leaves_no_files(
     directory, monkeypatch, capsys, moment, number
 ):
     set_free(monkeypatch, 100)
-    make = tempfile.mkdtemp
-
-    def signalled(**options: str) -> str:
-        made = make(**options)
-        if moment == "directory":
-            os.kill(os.getpid(), number)
-        return made
-
-    monkeypatch.setattr(tempfile, "mkdtemp", signalled)
+    if moment == "directory":
+        send_when_made(number, monkeypatch)
 
     def work() -> None:
         assert moment == "work"

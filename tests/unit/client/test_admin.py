@@ -44,12 +44,6 @@ async def cluster() -> AsyncIterator[Scripted]:
     await running.close()
 
 
-@pytest.fixture
-async def client(cluster: Scripted) -> AsyncIterator[Client]:
-    async with Client(cluster.bootstrap, transport=cluster.transport) as connected:
-        yield connected
-
-
 def reassigned(**errors: int) -> dict[str, Any]:
     partitions = [
         {"partition_index": int(number[1:]), "error_code": code, "error_message": None}

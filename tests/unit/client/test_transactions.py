@@ -30,12 +30,6 @@ async def cluster() -> AsyncIterator[StubTransactions]:
     await cluster.close()
 
 
-@pytest.fixture
-async def client(cluster: StubTransactions) -> AsyncIterator[Client]:
-    async with Client(cluster.bootstrap, transport=cluster.transport) as client:
-        yield client
-
-
 async def test_transactions_of_all_brokers_are_listed_in_order(
     cluster: StubTransactions, client: Client
 ) -> None:

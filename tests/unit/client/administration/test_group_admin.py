@@ -27,12 +27,6 @@ async def cluster() -> AsyncIterator[StubGroups]:
     await cluster.close()
 
 
-@pytest.fixture
-async def client(cluster: StubGroups) -> AsyncIterator[Client]:
-    async with Client(cluster.bootstrap, transport=cluster.transport) as client:
-        yield client
-
-
 async def test_consumer_groups_of_all_brokers_are_listed_in_order(
     cluster: StubGroups, client: Client
 ) -> None:

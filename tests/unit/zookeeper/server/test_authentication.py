@@ -14,17 +14,13 @@ from support.zookeeper import bytes as raw
 from support.zookeeper import wire
 from support.zookeeper.wire import WireClient
 
-from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.loop import run_seeded
-from minikafka.simulation.ports import SeededRng
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.digest_md5 import DigestClient
 from minikafka.zookeeper.messages.jute import INT, Entry
 from minikafka.zookeeper.server.authentication import ClientAuthentication
 from minikafka.zookeeper.server.core import acl
-from minikafka.zookeeper.server.server import ZooKeeperServer
 
 PORT = 2181
 BOB, ROOT = b"bob:bob-secret", b"super:admin"
@@ -39,16 +35,7 @@ class Scene:
     def __init__(self, authentication: ClientAuthentication) -> None:
         self.transport = MemoryTransport()
         self.failures: list[str] = []
-        self.server = ZooKeeperServer(
-            None,
-            LoopClock(),
-            SeededRng(1),
-            self.transport,
-            TaskRegistry(),
-            ThreadExecutor(),
-            authentication=authentication,
-            on_failure=self.failures.append,
-        )
+        self.server = wire.server(self.transport, self.failures, authentication=authentication)
 
     async def client(self, *credentials: bytes) -> WireClient:
         client = await wire.client(self.transport, PORT)

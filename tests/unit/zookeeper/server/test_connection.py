@@ -9,15 +9,11 @@ import pytest
 from support.zookeeper import wire as wire
 from support.zookeeper.wire import WireClient
 
-from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.loop import run_seeded
-from minikafka.simulation.ports import SeededRng
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.codes import CREATE, NODE_DELETED
 from minikafka.zookeeper.messages.jute import INT
-from minikafka.zookeeper.server.server import ZooKeeperServer
 from minikafka.zookeeper.server.settings import (
     FRAME_MAX,
     IDLE_MS,
@@ -34,15 +30,10 @@ class Scene:
     def __init__(self, **settings: int) -> None:
         self.transport = MemoryTransport()
         self.failures: list[str] = []
-        self.server = ZooKeeperServer(
-            None,
-            LoopClock(),
-            SeededRng(1),
+        self.server = wire.server(
             self.transport,
-            TaskRegistry(),
-            ThreadExecutor(),
+            self.failures,
             settings=ServerSettings(**{"tick_ms": TICK_MS, **settings}),
-            on_failure=self.failures.append,
         )
 
     async def connection(self) -> WireClient:

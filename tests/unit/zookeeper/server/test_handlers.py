@@ -7,9 +7,6 @@ import pytest
 from support.zookeeper import wire as wire
 from support.zookeeper.wire import Reply, WireClient
 
-from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.simulation.clocks import LoopClock
-from minikafka.simulation.ports import SeededRng
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.codes import (
@@ -23,7 +20,6 @@ from minikafka.zookeeper.messages.codes import (
     NODE_DELETED,
 )
 from minikafka.zookeeper.messages.jute import INT, LONG, NULL
-from minikafka.zookeeper.server.server import ZooKeeperServer
 
 PORT = 2181
 EMPTY = INT.pack(0)
@@ -33,15 +29,7 @@ class Scene:
     def __init__(self) -> None:
         self.transport = MemoryTransport()
         self.failures: list[str] = []
-        self.server = ZooKeeperServer(
-            None,
-            LoopClock(),
-            SeededRng(1),
-            self.transport,
-            TaskRegistry(),
-            ThreadExecutor(),
-            on_failure=self.failures.append,
-        )
+        self.server = wire.server(self.transport, self.failures)
 
     @property
     def zxid(self) -> int:

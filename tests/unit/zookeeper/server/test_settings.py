@@ -10,10 +10,7 @@ import pytest
 from support.zookeeper import wire as wire
 from support.zookeeper.wire import WireClient
 
-from minikafka.runtime.tasks import TaskRegistry, ThreadExecutor
-from minikafka.simulation.clocks import LoopClock
 from minikafka.simulation.loop import run_seeded
-from minikafka.simulation.ports import SeededRng
 from minikafka.simulation.transport import MemoryTransport
 from minikafka.zookeeper.messages import codes, jute
 from minikafka.zookeeper.messages.codes import CREATE, NODE_DELETED
@@ -21,7 +18,6 @@ from minikafka.zookeeper.messages.jute import INT, LONG
 from minikafka.zookeeper.messages.replies import ANSWER_BYTES_MAX
 from minikafka.zookeeper.server.connection import ServerConnection
 from minikafka.zookeeper.server.core import acl
-from minikafka.zookeeper.server.server import ZooKeeperServer
 from minikafka.zookeeper.server.settings import (
     CREDENTIALS_MAX,
     EVENTS_AT_ONCE_MAX,
@@ -39,15 +35,8 @@ class Scene:
     def __init__(self) -> None:
         self.transport = MemoryTransport()
         self.failures: list[str] = []
-        self.server = ZooKeeperServer(
-            None,
-            LoopClock(),
-            SeededRng(1),
-            self.transport,
-            TaskRegistry(),
-            ThreadExecutor(),
-            settings=ServerSettings(session_timeout_max_ms=10**7),
-            on_failure=self.failures.append,
+        self.server = wire.server(
+            self.transport, self.failures, settings=ServerSettings(session_timeout_max_ms=10**7)
         )
 
     async def client(self) -> WireClient:
