@@ -1,9 +1,10 @@
 """`python -m benchmarks.spark_short`: short Spark jobs next to Spark's own connector, also on a busy machine.
 
 Each round runs a query with minikafka, with the connector and with a Python source of prepared rows
-(`spark_floor.py`), in one session with the master `local[2]`, so a ratio is that of two neighbours. The prepared rows
-show the highest ratio that a Python data source can reach. The first two rounds are not counted. `--busy N` meanwhile
-runs N processes that only compute; two for each processor make a busy machine. MINIKAFKA_SPARK_KAFKA_JARS must name a
+(`spark_floor.py`), in one session with the master `local[2]`, so a ratio is that of two neighbours. All read from one
+broker of minikafka, or with `--bootstrap` from another cluster, in new topics `short-…`. The prepared rows show the
+highest ratio that a Python data source can reach. The first two rounds are not counted. `--busy N` meanwhile runs N
+processes that only compute; two for each processor make a busy machine. MINIKAFKA_SPARK_KAFKA_JARS must name a
 directory with the connector's jars.
 
 - short: streams of 1 and 6 million lz4 records with the trigger `availableNow`, to a count and to Parquet; batches of
@@ -163,6 +164,16 @@ class Bench:
         show(title, self.figures[title])
 
 
+@contextmanager
+def _bootstrap(given: str | None) -> Iterator[str]:
+    """Yield the bootstrap servers of the cluster `given`, or of a new one with one broker."""
+    if given:
+        yield given
+        return
+    with LocalCluster(1, config={"zookeeper.session.timeout.ms": 6_000}) as cluster:
+        yield cluster.bootstrap
+
+
 def _write(topic: Topic, jobs: Jobs, name: str) -> None:
     jobs.write(name, topic.name, "none", 600)
 
@@ -178,6 +189,9 @@ def main() -> None:
     parser.add_argument(
         "--busy", type=int, default=0, help="processes that only compute (default: 0)"
     )
+    parser.add_argument(
+        "--bootstrap", help="a running cluster to use, such as 127.0.0.1:9092 (default: a new one)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the results to FILE")
     options = parser.parse_args()
     jars = ",".join(sorted(map(str, Path(os.environ.get(JARS) or os.devnull).glob("*.jar"))))
@@ -186,13 +200,13 @@ def main() -> None:
     machine = f"{report.machine()}, {options.busy} busy processes"
     print(machine, flush=True)
     with (
-        LocalCluster(1, config={"zookeeper.session.timeout.ms": 6_000}) as cluster,
+        _bootstrap(options.bootstrap) as bootstrap,
         tempfile.TemporaryDirectory(prefix="spark-short-") as directory,
         busy(options.busy),
     ):
         spark = session("short", "local[2]", spark_jars=jars)
         spark.dataSource.register(ReadyRows)
-        bench = Bench(spark, cluster.bootstrap, options.rounds, Path(directory))
+        bench = Bench(spark, bootstrap, options.rounds, Path(directory))
         for name, measure in (("short", bench.short), ("growth", bench.growth)):
             if options.only in (None, name):
                 measure(int(1_000_000 * options.scale))
