@@ -18,6 +18,7 @@ KINDS: Final = {"moto": "s3", "gcs": "gs", "azurite": "az", "hdfs": "hdfs"}
 _INSTALLED: Final = ROOT / ".store-servers"
 """Where `scripts/object-storage` installs servers that are no Python packages."""
 _START_S: Final = 120
+_STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 _HADOOP: Final = """<configuration>
 <property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:8020</value></property>
 <property><name>hadoop.tmp.dir</name><value>{directory}</value></property>
@@ -46,7 +47,12 @@ def running(server: str, directory: Path) -> Iterator[str]:
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
-        wait_for(url if server != "hdfs" else f"{url}/webhdfs/v1/?op=LISTSTATUS", process)
+        if server == "hdfs":
+            wait_for(
+                f"{url}{_STATE}", process, b'"FSState" : "Operational"', b'"NumLiveDataNodes" : 1'
+            )
+        else:
+            wait_for(url, process)
         yield url
 
 
@@ -80,16 +86,21 @@ def _hadoop(directory: Path) -> Sequence[Sequence[str]]:
     return [[*java, name] for name in names]
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a process that has just started answers at a URL. Raises OSError if it does not."""
+def wait_for(url: str, process: subprocess.Popen[bytes], *texts: bytes) -> None:
+    """Wait until a page has these texts; without texts, until a server answers at all. Raises OSError if it does not."""
     deadline = time.monotonic() + _START_S
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=10):
+            with urllib.request.urlopen(url, timeout=10) as page:
+                found = page.read()
+            if all(text in found for text in texts):
                 return
-        except HTTPError:  # it answers, though it knows no such page
-            return
+        except HTTPError:
+            if not texts:
+                return
         except OSError:
-            if time.monotonic() > deadline or process.poll() is not None:
+            if process.poll() is not None:
                 raise
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{url} is not ready after {_START_S} s")
         time.sleep(0.2)
