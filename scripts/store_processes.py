@@ -87,7 +87,7 @@ def _hadoop(directory: Path) -> Sequence[Sequence[str]]:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], *texts: bytes) -> None:
-    """Wait until a page has these texts; without texts, until a server answers at all. Raises OSError if it does not."""
+    """Wait until a page has these texts; without texts, until a server answers. Raises OSError if it does not."""
     deadline = time.monotonic() + _START_S
     while True:
         try:

@@ -112,9 +112,12 @@ class ObjectStore:
         try:
             self._ask("write", name, writer.close)
         except (FileNotFoundError, StorageError) as error:
-            # The store has finished the upload, and its response was lost: the repeated request finds no upload.
-            if self._size(name) != upload.tell():
-                raise StorageError(explained(self.url, name, "write", error)) from error
+            # If the store has finished the upload, and its response was lost, the repeated request finds no upload.
+            if self._size(name) == upload.tell():
+                return
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(explained(self.url, name, "write", error)) from error
 
     def _size(self, name: str) -> int | None:
         with suppress(FileNotFoundError, StorageError):

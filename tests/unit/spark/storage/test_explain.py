@@ -65,3 +65,12 @@ def test_refusal_of_a_conditional_write_is_told_at_once(refusing):
     code[:] = ["AccessDenied"]
     with pytest.raises(StorageError, match="no right to write here"):
         store(endpoint).create("_lock", b"")
+
+
+def test_refusal_of_an_upload_is_told_once(refusing):
+    endpoint, code = refusing
+    code[:] = ["AccessDenied"]
+    with pytest.raises(StorageError) as caught, store(endpoint).open_output("rows") as file:
+        file.write(b"rows")
+    assert str(caught.value).count("s3://lake/table/rows") == 1
+    assert str(caught.value).endswith("removing the objects below this URI")
