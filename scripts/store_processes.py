@@ -17,7 +17,7 @@ KINDS: Final = {"moto": "s3", "gcs": "gs", "azurite": "az", "hdfs": "hdfs"}
 """The kind of each server, as tests name it (`tests/support/spark/store_servers.py`)."""
 _INSTALLED: Final = ROOT / ".store-servers"
 """Where `scripts/object-storage` installs servers that are no Python packages."""
-_START_S: Final = 120
+_START_S: Final = 300
 _STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 _HADOOP: Final = """<configuration>
 <property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:8020</value></property>
