@@ -40,6 +40,11 @@ _IMPORTED: Final = (
 
 A missing one is reported by the program that needs it.
 """
+_DAEMONS: Final = {"pyspark.daemon": "minikafka.spark.daemon"}
+"""The daemon to run for Spark's own one, which Spark starts for plans in spite of `spark.python.daemon.module`.
+
+Spark closes a worker that has been idle for a minute, and Spark's own daemon prints a traceback about it.
+"""
 _RECEIVE_S: Final = 10.0
 """Maximum time for a request. A launcher sends its request at once."""
 
@@ -168,7 +173,10 @@ class ForkingServer:
 
 
 def run_module(request: Request, path: list[str]) -> None:
-    """Run the module of a request as `python -m` does, in this process. `path`: `sys.path` without PYTHONPATH."""
+    """Run the module of a request, or its stand-in, as `python -m` does, in this process.
+
+    `path`: `sys.path` without PYTHONPATH.
+    """
     for target, file in enumerate(request.files):
         os.dup2(file, target)
         os.close(file)
@@ -177,9 +185,10 @@ def run_module(request: Request, path: list[str]) -> None:
     os.environb.update(request.variables)
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [os.getcwd(), *filter(None, given), *path]
-    sys.argv = [request.module, *request.arguments]
-    sys.modules.pop(request.module, None)  # runpy warns of an imported module
-    runpy.run_module(request.module, run_name="__main__", alter_sys=True)
+    module = _DAEMONS.get(request.module, request.module)
+    sys.argv = [module, *request.arguments]
+    sys.modules.pop(module, None)  # runpy warns of an imported module
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:

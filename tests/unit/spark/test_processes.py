@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -115,6 +117,32 @@ def test_missing_module_is_an_error_of_the_forked_process(server, python):
     ran = run(python, server, "-m", "no_such_module")
     assert ran.returncode == 1
     assert "no_such_module" in ran.stderr
+
+
+def test_worker_that_makes_plans_ends_quietly_when_spark_closes_its_socket(
+    server, python, tmp_path
+):
+    daemon = subprocess.Popen(
+        [python, "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"],
+        env=server
+        | {
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+            "SPARK_REUSE_WORKER": "1",
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert daemon.stdout is not None
+    address = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big"))
+    with socket.socket(socket.AF_UNIX) as spark:
+        spark.connect(address)
+        worker = os.pidfd_open(int.from_bytes(spark.recv(4), "big"))
+    select.select([worker], [], [])  # the worker has ended
+    os.close(worker)
+    _, printed = daemon.communicate()
+    assert printed == b""
 
 
 def waiting(python: Path, server: dict[str, str]) -> subprocess.Popen:
