@@ -156,13 +156,21 @@ async def _require(client: clients.Client, names: Sequence[str]) -> None:
     await require_topics(client.admin, names)
 
 
+class InvalidInput(click.BadParameter):
+    """A file or an option of a pipeline is wrong, as the text says. The command exits with code 2."""
+
+    def format_message(self) -> str:
+        """Return the text alone."""
+        return self.message
+
+
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Raise each ConfigError of the `with` block as a UsageError: the options are wrong, and nothing was begun."""
+    """Raise each ConfigError of the `with` block as an InvalidInput: nothing was begun."""
     try:
         yield
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise InvalidInput(str(error)) from error
 
 
 def launch_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -142,6 +142,15 @@ def test_invalid_value_is_one_line_and_exits_with_code_2(
     assert re.fullmatch("minikafka: Invalid value.*\n", capsys.readouterr().err)
 
 
+def test_mistake_in_the_file_of_a_pipeline_is_one_line_and_exits_with_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "clicks.toml"
+    file.write_text("")
+    assert call(monkeypatch, "pipeline", "run", str(file)) == 2
+    assert capsys.readouterr().err == f"minikafka: {file}: the table [pipeline] is missing\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
