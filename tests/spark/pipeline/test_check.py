@@ -26,24 +26,11 @@ from minikafka.spark.pipelines.session.report import Report, Summary
 from minikafka.spark.records.encode import Producer
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS
 
+pytestmark = pytest.mark.usefixtures("interpreted_plans")
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 SIZE = 20
 """Number of records per batch."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def interpreted_plans(spark):
-    """Turn Spark's code generation off: compiling the plans of a check takes longer than interpreting them."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    for name, text in settings.items():
-        spark.conf.set(name, text)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
 
 
 def value(number: int) -> bytes:
