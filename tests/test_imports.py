@@ -67,7 +67,7 @@ def test_importing_the_spark_package_loads_no_broker():
 
 
 def test_archive_of_files_loads_no_module_of_tables():
-    """The modules of tables take a tenth of the time in which the command is loaded."""
+    """Only an archive in a table needs them."""
     program = (
         "import sys, minikafka.spark.pipelines.archive; "
         "print([name for name in sys.modules if name.startswith('minikafka.spark.lakehouse')])"

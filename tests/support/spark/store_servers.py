@@ -92,9 +92,7 @@ class Server(NamedTuple):
 
     def file_system(self) -> fs.FileSystem:
         """Return a client of the server that shares no code with the store. It has created the bucket."""
-        found = _client(*self)
-        found.create_dir(BUCKET)
-        return found
+        return _client_with_bucket(*self)
 
     def keys(self, prefix: str) -> list[str]:
         """Return the names in the bucket below a prefix, without the prefix, sorted."""
@@ -109,6 +107,12 @@ class Server(NamedTuple):
 
 
 @cache
+def _client_with_bucket(kind: str, endpoint: str) -> fs.FileSystem:
+    found = _client(kind, endpoint)
+    found.create_dir(BUCKET)
+    return found
+
+
 def _client(kind: str, endpoint: str) -> fs.FileSystem:
     target = urlsplit(endpoint)
     address, scheme = target.netloc, target.scheme
