@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,29 +120,28 @@ def test_missing_module_is_an_error_of_the_forked_process(server, python):
     assert "no_such_module" in ran.stderr
 
 
-def test_worker_that_makes_plans_ends_quietly_when_spark_closes_its_socket(
-    server, python, tmp_path
-):
-    daemon = subprocess.Popen(
-        [python, "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"],
-        env=server
-        | {
+def test_worker_that_makes_plans_ends_quietly_when_spark_closes_its_socket(server, python):
+    with tempfile.TemporaryDirectory() as place:  # the path of a socket has at most 107 bytes
+        variables = {
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-            "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": place,
             "SPARK_REUSE_WORKER": "1",
-        },
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert daemon.stdout is not None
-    address = daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big"))
-    with socket.socket(socket.AF_UNIX) as spark:
-        spark.connect(address)
-        worker = os.pidfd_open(int.from_bytes(spark.recv(4), "big"))
-    select.select([worker], [], [])  # the worker has ended
-    os.close(worker)
-    _, printed = daemon.communicate()
+        }
+        daemon = subprocess.Popen(
+            [python, "-m", "pyspark.daemon", "pyspark.sql.worker.create_data_source"],
+            env=server | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        with daemon, socket.socket(socket.AF_UNIX) as spark:
+            assert daemon.stdout is not None
+            spark.connect(daemon.stdout.read(int.from_bytes(daemon.stdout.read(4), "big")))
+            worker = os.pidfd_open(int.from_bytes(spark.recv(4), "big"))
+            spark.close()
+            select.select([worker], [], [])  # the worker has ended
+            os.close(worker)
+            _, printed = daemon.communicate()
     assert printed == b""
 
 
