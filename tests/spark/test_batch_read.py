@@ -183,7 +183,7 @@ def test_job_survives_brokers_that_die_in_the_middle_of_a_response(spark, broker
     ("given", "message"),
     [
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
-        ({"subscribe": " "}, "subscribePattern must be given"),
+        ({"subscribe": " "}, "option subscribe is empty: give a value"),
     ],
 )
 async def test_invalid_options_are_reported_by_load(read, given, message):
