@@ -324,6 +324,26 @@ def test_broker_is_paused_resumed_and_stopped(page: Any) -> None:
     expect(card).to_have_class("card running")
 
 
+def test_button_works_when_the_page_changes_while_it_is_pressed(page: Any, url: str) -> None:
+    other = page.context.new_page()
+    other.goto(url)
+    page.get_by_role("button", name="Pause broker 1", exact=True).hover()
+    page.mouse.down()
+    press(other, "broker 2", "Stop")
+    confirm(other, "minikafka stop 2")
+    expect(other.locator("#banner")).to_contain_text("roker 2")
+
+    page.mouse.up()
+
+    expect(page.locator("dialog[open]")).to_contain_text("Pause broker 1")
+    page.keyboard.press("Escape")
+    expect(page.locator("#banner")).to_contain_text("roker 2")
+    press(page, "broker 2", "Start")
+    confirm(page, "minikafka start 2")
+    expect(page.locator('[data-broker="2"]')).to_have_class("card running")
+    other.close()
+
+
 def test_page_works_and_says_so_when_zookeeper_is_paused(page: Any) -> None:
     card = page.locator('[data-broker="zookeeper"]')
     press(page, "ZooKeeper", "Pause")

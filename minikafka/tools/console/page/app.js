@@ -94,7 +94,7 @@ function connect(parameters = {}) {
   source.onopen = () => {
     lost = null;
     refusal = null;
-    showStatus();
+    draw();
   };
   source.onerror = () => disconnected(parameters);
 }
@@ -117,14 +117,14 @@ function receiveLine(line, id) {
 
 async function disconnected(parameters) {
   lost ??= Date.now();
-  showStatus();
+  draw();
   if (source.readyState !== EventSource.CLOSED) return;
   try {
     await get("api/actions");
   } catch (error) {
     refusal = error instanceof ApiError && error.status >= 400 ? error : null;
   }
-  showStatus();
+  draw();
   setTimeout(() => document.hidden || connect(parameters), RETRY_MS);
 }
 
@@ -147,20 +147,26 @@ async function startReplay() {
     await replay.load();
   } catch (error) {
     refusal = error;
-    showStatus();
+    draw();
   }
 }
 
-const showStatus = () => drawStatus(model, { lost, refusal });
-
 let isDrawing = false;
+let isPressed = false;
+
+/** Keep the page still while a button is pressed: a click counts only if the button is still there when it ends. */
+function holdStill(isHeld) {
+  isPressed = isHeld;
+  if (!isHeld) draw();
+}
 
 function draw() {
-  if (isDrawing) return;
+  if (isDrawing || isPressed) return;
   isDrawing = true;
   requestAnimationFrame(() => {
     isDrawing = false;
-    showStatus();
+    if (isPressed) return;
+    drawStatus(model, { lost, refusal });
     view?.update();
   });
 }
@@ -177,9 +183,11 @@ function start() {
       message: "The address of this page has no token.",
       hint: "Open the whole address that `minikafka console` has printed.",
     };
-    return showStatus();
+    return draw();
   }
   addEventListener("hashchange", route);
+  addEventListener("pointerdown", () => holdStill(true));
+  for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => holdStill(false));
   document.addEventListener("visibilitychange", visibilityChanged);
   model.addEventListener("change", draw);
   fill(byId("content"), el("p", { class: "empty" }, "Reading the state of the cluster …"));
