@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -128,6 +129,7 @@ class IcebergTable:
                     os.makedirs(self._local, exist_ok=True)
                 _check_answer(given)
                 self._known = self._library.load_catalog(name, **given)
+            weakref.finalize(self, self._known.close)
             _limit_waiting(self._known)
         return self._known
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import duckdb
@@ -33,7 +34,9 @@ def staged(table: LakeTable, batch: pa.RecordBatch, *, may_lack: bool = False) -
 def iceberg_table(place: Path) -> Table:
     """Return a table from the SQLite catalog in its directory."""
     catalog = load_catalog("default", type="sql", uri=f"sqlite:///{place}/catalog.db")
-    return catalog.load_table(RECORDS)
+    found = catalog.load_table(RECORDS)
+    weakref.finalize(found, catalog.close)
+    return found
 
 
 def arrow_of(format: str, place: Path, reader: str = "") -> pa.Table:

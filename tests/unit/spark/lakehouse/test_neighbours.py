@@ -227,6 +227,7 @@ def test_null_in_a_column_that_must_not_be_null_is_refused_with_its_record(tmp_p
         catalog = SqlCatalog("default", uri=f"sqlite:///{place}/catalog.db", warehouse=place)
         catalog.create_namespace("minikafka")
         catalog.create_table(RECORDS, schema, location=f"file://{place}")
+        catalog.close()
     batch = pa.RecordBatch.from_pylist(
         [{"topic": "clicks"}], schema=pa.schema([("offset", pa.int64()), ("topic", pa.string())])
     )

@@ -65,6 +65,7 @@ def offsets_of(server: Server, format: str, name: str, directory: Path) -> list[
     else:
         catalog = load_catalog("default", **server.catalog(directory / "catalog.db"))
         found = catalog.load_table("minikafka.records").scan().to_arrow()
+        catalog.close()
     return sorted(found.column("offset").to_pylist())
 
 
