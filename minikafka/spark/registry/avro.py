@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import fastavro
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.registry import avro_decode, avro_encode
-from minikafka.spark.registry.avro_shapes import from_json, shape_of
+from minikafka.spark.registry.avro_shapes import BOXES, boxed, from_json, name_of, shape_of
 from minikafka.spark.registry.client import Schema
 from minikafka.spark.registry.framing import HEADER_BYTES, Undecodable
 from minikafka.spark.registry.options import SCHEMA
@@ -33,7 +34,8 @@ def shape(schema: Schema) -> ColumnShape:
 
     Raises ConfigError if the schema is not valid, or Spark has no type for it.
     """
-    return shape_of(expanded(schema))
+    with _refusing():
+        return shape_of(expanded(schema))
 
 
 def expanded(schema: Schema) -> Any:
@@ -41,7 +43,8 @@ def expanded(schema: Schema) -> Any:
 
     Raises ConfigError if the schema is not valid.
     """
-    return fastavro.schema.expand_schema(_parsed(schema, keeps_logical=True))
+    with _refusing():
+        return fastavro.schema.expand_schema(_parsed(schema, keeps_logical=True))
 
 
 def reader(schema: Schema, columns: Schema) -> Read:
@@ -63,7 +66,8 @@ def reader(schema: Schema, columns: Schema) -> Read:
         except EOFError:
             raise Undecodable("its bytes end too early") from None
         except fastavro.read.SchemaResolutionError as error:
-            raise Undecodable(f"its schema cannot be read as the columns: {_line(error)}") from None
+            text = _other_record(writer, target) or _line(error)
+            raise Undecodable(f"its schema cannot be read as the columns: {text}") from None
         except Exception as error:  # noqa: BLE001  fastavro raises many types for damaged bytes
             raise Undecodable(f"its bytes do not fit its schema: {_line(error)}") from None
         if stream.tell() != len(data):
@@ -108,6 +112,14 @@ def _is_same(one: Schema, other: Schema) -> bool:
     return (one.text, one.references) == (other.text, other.references)
 
 
+def _other_record(written: Any, wanted: Any) -> str:
+    """Return that two records have different names; "" if the schemas differ in another way."""
+    names = [one.get("name", "") for one in (written, wanted) if name_of(one) == "record"]
+    if len(names) < 2 or names[0].rpartition(".")[2] == names[1].rpartition(".")[2]:
+        return ""
+    return f"it is a record {names[0]}, and the columns are those of {names[1]}"
+
+
 def _with_defaults(schema: Schema, *, keeps_logical: bool) -> Any:
     """Return a schema parsed by fastavro, in which the defaults of bytes are bytes instead of text."""
     named: dict[str, Any] = {}
@@ -125,14 +137,31 @@ def _parsed(schema: Schema, named: dict[str, Any] | None = None, *, keeps_logica
     `keeps_logical`: False removes all logical types. Raises ConfigError if the schema is not valid.
     """
     named = {} if named is None else named
-    try:
-        for text in (*(text for _, text in schema.references), schema.text):
+    texts = [*(text for _, text in schema.references), schema.text]
+    with _refusing():
+        for one in () if keeps_logical else BOXES:
+            fastavro.parse_schema(one, named)
+        for text in texts:
             found = fastavro.parse_schema(_json(text, keeps_logical=keeps_logical), named)
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ConfigError(
-            f"{SCHEMA}: it is no valid Avro schema: {_line(error)}; correct it"
-        ) from None
     return found
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Raise ConfigError for the errors of fastavro about a schema that is not valid."""
+    try:
+        yield
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        reason = _line(error)
+    except KeyError as error:
+        reason = f"a type lacks {error}"
+    except RecursionError:
+        reason = "its types are nested too deeply"
+    except (TypeError, AttributeError):
+        reason = "a type must be a name, a list or an object with a type"
+    else:
+        return
+    raise ConfigError(f"{SCHEMA}: it is no valid Avro schema: {reason}; correct it")
 
 
 def _line(error: Exception) -> str:
@@ -152,12 +181,14 @@ def _json(text: str, *, keeps_logical: bool) -> Any:
 def _without_logical(schema: Any) -> Any:
     """Return the schema without logical types: fastavro then decodes a timestamp as a number, for example."""
     if isinstance(schema, list):
-        return [_without_logical(one) for one in schema]
+        return boxed([_without_logical(one) for one in schema])
     if not isinstance(schema, dict):
         return schema
     hidden = _OF_LOGICAL if isinstance(schema.get("logicalType"), str) else ()
-    return {
-        name: _without_logical(part) if name in ("type", "fields", "items", "values") else part
-        for name, part in schema.items()
-        if name not in hidden
-    }
+    found = {name: part for name, part in schema.items() if name not in hidden}
+    for name in ("type", "items", "values"):
+        if name in found:
+            found[name] = _without_logical(found[name])
+    if "fields" in found:
+        found["fields"] = [_without_logical(one) for one in found["fields"]]
+    return found

@@ -7,7 +7,7 @@ with null) has no bytes in them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from minikafka.spark.records.varints import Numbers, Piece, packed, varint
-from minikafka.spark.registry.avro_shapes import default_of, name_of
+from minikafka.spark.registry.avro_shapes import default_of, logical_of, name_of
 from minikafka.spark.registry.cursor import Mask, equal_keys
 
 _Parts = list[Piece | pa.Array]
@@ -100,12 +100,12 @@ def _add_union(branches: Sequence[Any], column: pa.Array, present: Mask, parts: 
 
 
 def _add_whole(schema: Any, column: pa.Array, present: Mask, parts: _Parts) -> None:
-    logical = schema.get("logicalType", "") if isinstance(schema, Mapping) else ""
-    if types.is_timestamp(column.type) and "timestamp-mi" in logical:
+    logical = logical_of(schema)
+    if types.is_timestamp(column.type) and "timestamp" in logical:
         numbers = _instants(column, "ms" if logical.endswith("millis") else "us")
     elif types.is_date(column.type) and logical == "date":
         numbers = column.cast(pa.int32())
-    elif types.is_signed_integer(column.type) and logical != "date" and "timestamp" not in logical:
+    elif types.is_signed_integer(column.type) and not logical:
         numbers = column
     else:
         raise _Unfit
@@ -197,7 +197,7 @@ def _add_decimal(schema: Any, column: pa.Array, present: Mask, parts: _Parts) ->
 def _decimal_bytes(schema: Any, column: pa.Array) -> npt.NDArray[np.uint8]:
     """Return the 16 bytes of each decimal, the lowest first, with the digits after the point that the schema has."""
     try:
-        if schema.get("logicalType") != "decimal":
+        if logical_of(schema) != "decimal":
             raise _Unfit
         fitting = column.cast(pa.decimal128(schema["precision"], schema.get("scale", 0)))
     except (pa.ArrowInvalid, ValueError):

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from minikafka.spark.registry.avro import expanded
+from minikafka.spark.registry.avro_shapes import logical_of
 from minikafka.spark.registry.fitting import column_name, is_bytes, is_text, is_whole, missing
 from minikafka.spark.registry.records import RecordWriting
 
@@ -34,9 +35,8 @@ def _misfits(schema: Any, kind: pa.DataType, path: str) -> Iterator[str]:
         yield from _misfits(schema["items"], kind.value_type, f"{path}[]")
     elif name == "map" and types.is_map(kind) and is_text(kind.key_type):
         yield from _misfits(schema["values"], kind.item_type, f"{path}[]")
-    elif not _holds(name, schema if isinstance(schema, Mapping) else {}, kind):
-        logical = schema.get("logicalType") if isinstance(schema, Mapping) else None
-        yield f"{path or 'the value'} is {logical or name}, the column {column_name(kind)}"
+    elif not _holds(name, schema, kind):
+        yield f"{path or 'the value'} is {logical_of(schema) or name}, the column {column_name(kind)}"
 
 
 def _of_union(branches: Sequence[Any], kind: pa.DataType, path: str) -> Iterator[str]:
@@ -67,22 +67,21 @@ def _of_record(schema: Mapping[str, Any], kind: pa.DataType, path: str) -> Itera
             yield f"the columns lack its field {prefix}{name}, which has no default"
 
 
-def _holds(name: str, schema: Mapping[str, Any], kind: pa.DataType) -> bool:
+def _holds(name: str, schema: Any, kind: pa.DataType) -> bool:
     """True if a schema that is no record, array or map can hold every value of a column."""
-    logical = schema.get("logicalType")
+    logical = logical_of(schema)
     if types.is_timestamp(kind):
-        is_local = str(logical).startswith("local-")
-        return name == "long" and "timestamp-mi" in str(logical) and is_local == (kind.tz is None)
+        return "timestamp" in logical and logical.startswith("local-") == (kind.tz is None)
     if types.is_date(kind):
-        return bool(logical == "date")
+        return logical == "date"
     if types.is_decimal(kind):
         return logical == "decimal" and _holds_decimal(schema, kind)
-    if logical in ("decimal", "date") or "timestamp" in str(logical):
+    if logical:
         return False
     if is_text(kind):
         return name in ("string", "enum")
     if is_bytes(kind):
-        return name in ("bytes", "fixed") and logical is None
+        return name in ("bytes", "fixed")
     if types.is_signed_integer(kind):
         return is_whole(kind, _WIDTHS.get(name, 0))
     if types.is_floating(kind):

@@ -36,7 +36,7 @@ _LIBRARIES: Final = {"confluent_avro": "fastavro", "confluent_protobuf": "google
 _PACKAGES: Final = {"fastavro": "fastavro", "google.protobuf": "protobuf"}
 Read = Callable[[bytes], Any]
 _Part = tuple[npt.NDArray[np.int64], pa.Array]
-"""The numbers of some rows of a batch, in order, and their values."""
+"""Ascending row numbers in a batch, and the values of these rows."""
 
 
 class UndecodableRecord(MinikafkaError):
@@ -49,7 +49,7 @@ class UnencodableRow(MinikafkaError):
 
 @dataclass(frozen=True)
 class RecordReading:
-    """The schema to whose columns records are decoded, and the options. A task gets it from the driver."""
+    """What a task needs to decode records: the options, and the schema whose fields become columns."""
 
     options: SchemaOptions
     columns: Schema
@@ -57,7 +57,7 @@ class RecordReading:
 
 @dataclass(frozen=True)
 class RecordWriting:
-    """The schema with which rows are encoded, and the options. A task gets it from the driver."""
+    """What a task needs to encode rows: the options, and the schema of the records."""
 
     options: SchemaOptions
     schema: Schema
@@ -78,7 +78,7 @@ def reading(options: SchemaOptions) -> RecordReading:
 
 
 def writing(options: SchemaOptions) -> RecordWriting:
-    """Return what tasks need to encode rows, after the schema is in the registry. The driver calls it."""
+    """Register the schema if necessary, and return what tasks need to encode rows. The driver calls it."""
     _check_library(options)
     client, subject = RegistryClient(options.address), _subject(options)
     if options.schema is None:
@@ -149,7 +149,7 @@ def decoder_of(work: RecordReading) -> Decoder:
 
 
 class _Reader(NamedTuple):
-    """The functions that decode the records of a schema: one by one, and those of a batch as a column (or None)."""
+    """The functions that decode records of a schema. `read`: one record. `column`: those of a batch; None if unusual."""
 
     read: Read
     column: Any = None
@@ -198,7 +198,7 @@ class Decoder:
         return pa.StructArray.from_arrays([_in_order(parts), texts], fields=list(self.type))
 
     def _columns(self, values: pa.Array, unknown: dict[int, str]) -> list[_Part]:
-        """Return the records that are decoded as columns, one part for each schema."""
+        """Decode records as columns, and return one part for each schema. It lacks records that `read` must decode."""
         found = frames(values)
         ids = schema_ids(found)
         parts = []

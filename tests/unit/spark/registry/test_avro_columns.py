@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +17,8 @@ pytest.importorskip("fastavro")
 
 from support.spark.random_avro import Bytes, Schemas, damaged, evolved, varint
 
-from minikafka.spark.registry import avro, records
+from minikafka.base.errors import ConfigError
+from minikafka.spark.registry import avro, fitting, records
 from minikafka.spark.registry.client import Schema
 from minikafka.spark.registry.framing import header
 from minikafka.spark.registry.options import parse_decode, parse_encode
@@ -280,3 +283,115 @@ def test_bytes_of_a_null_decimal_are_ignored(one_by_one):
     rows = pa.StructArray.from_arrays([column], ["f0"])
     given = Schemata(record(["null", kind]))
     assert given.encoded(rows) == one_by_one(given.encoded, rows)
+
+
+SYMBOL = {"type": "enum", "name": "S", "symbols": ["A"]}
+INNER = {
+    "type": "record",
+    "name": "In",
+    "fields": [
+        {"name": "a", "type": "int", "default": 7},
+        {"name": "b", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        (INNER, {}, {"a": 7, "b": None}),
+        ({"type": "array", "items": INNER}, [{"b": "x"}], [{"a": 7, "b": "x"}]),
+        ([INNER, "int"], {}, {"member0": {"a": 7, "b": None}, "member1": None}),
+        (["int", SYMBOL], "A", {"member0": None, "member1": "A"}),
+        (["double", "string"], 1, {"member0": 1.0, "member1": None}),
+    ],
+)
+def test_defaults_in_records_and_unions_are_those_of_sparks_from_avro(
+    one_by_one, kind, default, expected
+):
+    new = record("int", kind)
+    new["fields"][1]["default"] = default
+    given = Schemata(new, record("int"))
+    for decoded in (given.decoded, lambda *given_data: one_by_one(given.decoded, *given_data)):
+        [row] = decoded([header(2) + b"\x02"]).field("value").to_pylist()
+        assert row == {"f0": 1, "f1": expected}
+
+
+@pytest.mark.parametrize(
+    ("branches", "narrow", "wide"),
+    [
+        (["int", "long", "string"], b"\x0a", b"\x0a"),
+        (["float", "double", "null", "string"], struct.pack("<f", 5), struct.pack("<d", 5)),
+        (
+            ["int", {"type": "long", "logicalType": "timestamp-millis"}, "boolean"],
+            b"\x0a",
+            b"\x0a",
+        ),
+    ],
+)
+def test_numbers_of_a_union_are_in_the_columns_of_their_types(branches, narrow, wide):
+    union = {"type": "array", "items": branches}
+    given = Schemata(record("int", "long", union))
+    items = [b"\x00" + narrow, b"\x02" + wide]
+    data = header(1) + b"\x02\x04\x04" + b"".join(items) + b"\x00"
+    [row] = given.decoded([data]).field("value").to_pylist()
+    assert [[name for name in one if one[name] is not None] for one in row["f2"]] == [
+        ["member0"],
+        ["member1"],
+    ]
+
+
+def test_int_and_long_are_one_column_also_with_a_logical_type():
+    given = Schemata(record(["null", {"type": "int", "logicalType": "date"}, "long"]))
+    rows = given.decoded([header(1) + b"\x02\x0a", header(1) + b"\x04\x0c"]).field("value")
+    assert rows.to_pylist() == [{"f0": 5}, {"f0": 6}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, b"0123456789abcdef"),
+        ({"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"}, b"0123456789ab"),
+        ({"type": "long", "logicalType": "timestamp-nanos"}, b"\x0a"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 50}, b"\x02\x07"),
+        ({"type": "string", "logicalType": "date"}, b"\x02x"),
+        ({"type": "int", "logicalType": 5}, b"\x0a"),
+    ],
+)
+def test_values_of_logical_types_without_a_column_of_their_own_are_encoded_as_they_were(
+    one_by_one, kind, data
+):
+    given = Schemata(record(kind))
+    records_before = [header(1) + data]
+    rows = given.decoded(records_before).field("value")
+    work = records.RecordWriting(parse_encode("confluent_avro", AT), given.of_id(1))
+    fitting.check(work, rows.type)
+    assert given.encoded(rows) == one_by_one(given.encoded, rows) == records_before
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "enum", "name": "E"}}]}, "symbols"),
+        (record({"type": {"type": "string"}}), "must be a name, a list or an object"),
+        (record({"type": "array"}), "a type lacks 'items'"),
+        (5, "must be a name, a list or an object"),
+        (record(functools.reduce(lambda kind, _: {"type": "array", "items": kind}, range(600), "int")), "too deeply"),
+    ],
+)  # fmt: skip
+def test_schema_that_is_not_valid_is_refused_with_a_sentence(schema, reason):
+    with pytest.raises(ConfigError, match="schema: it is no valid Avro schema: ") as caught:
+        avro.shape(Schema("AVRO", json.dumps(schema)))
+    assert reason in str(caught.value)
+
+
+def test_record_of_another_name_is_refused_with_both_names():
+    other = record("int") | {"name": "Other"}
+    found = Schemata(record("int"), other).decoded([header(2) + b"\x02"])
+    assert found.to_pylist() == [
+        {
+            "value": None,
+            "reason": "its schema cannot be read as the columns: it is a record Other, and the columns are those of R"
+            " (schema id 2)",
+        }
+    ]
