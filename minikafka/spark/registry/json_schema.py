@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -25,8 +26,14 @@ Read = Callable[[bytes], Any]
 
 def shape(schema: Schema) -> ColumnShape:
     """Return the columns of a schema. Raises ConfigError."""
+    whole = document(schema)
     documents = _documents(schema)
-    return _Shapes(documents).of(_json(schema.text, "it"), "", 0)
+    if isinstance(whole, Mapping) and isinstance(whole.get("$id"), str):
+        documents[whole["$id"]] = whole
+    try:
+        return _Shapes(documents).of(whole, "", 0)
+    except (TypeError, AttributeError):
+        raise ConfigError(f"{SCHEMA}: it is no JSON Schema: {schema.text[:40]}") from None
 
 
 def document(schema: Schema) -> Any:
@@ -62,13 +69,17 @@ def validator(schema: Schema) -> Callable[[Any], None]:
             f"{VALIDATE} needs the package {error.name}: pip install jsonschema"
         ) from None
     documents = _documents(schema)
-    whole = _json(schema.text, "it")
+    whole = document(schema)
     default = drafts.DRAFT7
     resources = [
         (name, referencing.Resource.from_contents(one, default_specification=default))
         for name, one in documents.items()
     ]
     kind = jsonschema.validators.validator_for(whole, default=jsonschema.Draft7Validator)
+    try:
+        kind.check_schema(whole)
+    except jsonschema.exceptions.SchemaError as error:
+        raise ConfigError(f"{SCHEMA}: it is no valid JSON Schema: {error.message[:120]}") from None
     checker = kind(whole, registry=referencing.Registry().with_resources(resources))
 
     def validate(document: Any) -> None:
@@ -136,7 +147,7 @@ class _Shapes:
                 " with the reference"
             )
         found: Any = document
-        for part in filter(None, pointer.split("/")):
+        for part in filter(None, unquote(pointer).split("/")):
             key = part.replace("~1", "/").replace("~0", "~")
             found = found.get(key) if isinstance(found, Mapping) else None
         if found is None:
@@ -166,9 +177,14 @@ def _only(schema: Mapping[str, Any]) -> Any:
     for word in ("oneOf", "anyOf", "allOf"):
         choices = schema.get(word)
         if isinstance(choices, list) and "type" not in schema:
-            others = [one for one in choices if one != {"type": "null"}]
+            others = [one for one in choices if not _is_null(one)]
             return others[0] if len(others) == 1 else None
     return None
+
+
+def _is_null(schema: Any) -> bool:
+    """True if a schema allows null alone. Java's generators add a title to it."""
+    return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
 def _type(schema: Mapping[str, Any]) -> str:

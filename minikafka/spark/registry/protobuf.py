@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -141,13 +142,14 @@ def message_type(schema: Schema, name: str) -> Descriptor:
         for index in file.message_types_by_name.values():
             return index
         raise ConfigError(f"{SCHEMA}: the Protobuf schema has no message")
-    try:
-        return pool.FindMessageTypeByName(name)
-    except KeyError:
-        known = ", ".join(one.full_name for one in file.message_types_by_name.values())
-        raise ConfigError(
-            f"{RECORD}: the Protobuf schema has no message {name}; its messages are {known}"
-        ) from None
+    with suppress(KeyError):
+        found = pool.FindMessageTypeByName(name)
+        if found.file.name == file.name:  # a record cannot name a message of an imported file
+            return found
+    known = ", ".join(one.full_name for one in file.message_types_by_name.values())
+    raise ConfigError(
+        f"{RECORD}: the Protobuf schema has no message {name}; its messages are {known}"
+    )
 
 
 def at_indexes(file: Any, indexes: Sequence[int]) -> Descriptor:
@@ -326,22 +328,26 @@ def _preparer(kind: Descriptor) -> Callable[[Any], Any]:
         is_point = kind.full_name == _TIMESTAMP
         return well_known.timestamp_fields if is_point else well_known.duration_fields
     fields = {one.name: _argument(one) for one in kind.fields}
+    choices = [{one.name for one in group.fields} for group in kind.oneofs]
 
     def prepare(value: Mapping[str, Any]) -> dict[str, Any]:
-        return {
+        found = {
             name: fields[name](one)
             for name, one in value.items()
             if one is not None and name in fields
         }
+        for names in choices:
+            if len(given := sorted(names & found.keys())) > 1:
+                raise ValueError(f"{' and '.join(given)} are set, and a message holds one of them")
+        return found
 
     return prepare
 
 
 def _argument(field: FieldDescriptor) -> Callable[[Any], Any]:
     if _is_map(field):
-        _, value = _entry(field)
-        change = _one_argument(value)
-        return lambda items: {key: change(one) for key, one in items}
+        of_key, of_value = map(_one_argument, _entry(field))
+        return lambda items: {of_key(key): of_value(one) for key, one in items}
     change = _one_argument(field)
     return (lambda items: [change(one) for one in items]) if field.is_repeated else change
 
@@ -349,5 +355,7 @@ def _argument(field: FieldDescriptor) -> Callable[[Any], Any]:
 def _one_argument(field: FieldDescriptor) -> Callable[[Any], Any]:
     if field.message_type is not None:
         return _preparer(field.message_type)
+    if field.enum_type is not None:  # a number that has no name is decoded to its digits
+        return lambda value: int(value) if value.lstrip("-").isdecimal() else value
     is_whole = field.cpp_type == _F.CPPTYPE_UINT64  # a decimal column
     return int if is_whole else lambda value: value

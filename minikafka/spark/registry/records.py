@@ -34,6 +34,8 @@ REASON: Final = "reason"
 _KEPT_MAX: Final = 16
 _LIBRARIES: Final = {"confluent_avro": "fastavro", "confluent_protobuf": "google.protobuf"}
 _PACKAGES: Final = {"fastavro": "fastavro", "google.protobuf": "protobuf"}
+_MISFITS: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError)
+"""Errors of pyarrow about a value that a column cannot hold. JSON has half characters that UTF-8 does not have."""
 Read = Callable[[bytes], Any]
 _Part = tuple[npt.NDArray[np.int64], pa.Array]
 """Ascending row numbers in a batch, and the values of these rows."""
@@ -149,7 +151,10 @@ def decoder_of(work: RecordReading) -> Decoder:
 
 
 class _Reader(NamedTuple):
-    """The functions that decode records of a schema. `read`: one record. `column`: those of a batch; None if unusual."""
+    """The functions that decode records of a schema: one record, and those of a batch as a column.
+
+    `column`: None if each record must be decoded by `read`.
+    """
 
     read: Read
     column: Any = None
@@ -280,12 +285,12 @@ class Decoder:
         kind = for_spark(self._shape.type)
         try:
             return pa.array(found, self._shape.type).cast(kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        except _MISFITS:
             pass
         for row, value in enumerate(found):
             try:
                 pa.array([value], self._shape.type).cast(kind)
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            except _MISFITS as error:
                 found[row] = None
                 reasons[row] = f"a value does not fit into its column: {_line(error)}"
         return pa.array(found, self._shape.type).cast(kind)
