@@ -226,7 +226,7 @@ def from_json(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
     return value
 
 
-_JSON: Final = {
+_JSON: Final[dict[str, Any]] = {
     "null": type(None),
     "boolean": bool,
     "int": int,
