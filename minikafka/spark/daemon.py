@@ -27,9 +27,12 @@ from typing import Any, BinaryIO, Final
 from pyspark import daemon
 
 _IMPORTED: Final = (
+    "backports.zstd",
+    "compression.zstd",
     "encodings.idna",
     "fastcrc",
     "isal.isal_zlib",
+    "lz4.frame",
     "numpy.ma",
     "pyarrow",
     "pyspark.sql.worker.plan_data_source_read",

@@ -1,8 +1,8 @@
 """The complete batches of one Fetch response and the next offset to fetch, found by reading the batch headers.
 
-The work is proportional to the number of batches, not of records. Invariant: `sections` yields a batch only
-if all its bytes are present and, if a checksum function is given, its CRC-32C is right. A batch that is
-truncated at the end of the response is ignored.
+The work is proportional to the number of batches, not of records. Invariant: `sections` yields batches only if all
+their bytes are present and, if a checksum function is given, the CRC-32C of every batch of the response is right. A
+batch that is truncated at the end of the response is ignored.
 """
 
 from __future__ import annotations
@@ -11,31 +11,47 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from minikafka.base.errors import CorruptBatch
 from minikafka.kafka.records.header import (
-    ATTRIBUTES,
     BASE_OFFSET,
-    BASE_TIMESTAMP,
-    BATCH_LENGTH,
     CODEC_MASK,
-    COUNT,
-    CRC,
+    CONTROL,
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
     LOG_APPEND_TIME,
-    MAGIC,
-    MAX_TIMESTAMP,
     OVERHEAD,
-    Header,
 )
-from minikafka.kafka.records.transactions import Aborted, AbortedBatches, is_control
+from minikafka.kafka.records.transactions import Aborted, AbortedBatches
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.compression import INFLATED_MAX, inflate
+from minikafka.spark.records.starts import Positions
 
-_PREFIX: Final = Struct(">qi")
+_HEADERS: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)
+"""The fields of `HEADER`, for the headers of many batches."""
+_LENGTH: Final = Struct(">i")
+_LENGTH_AT: Final = 8
+_LENGTH_MIN: Final = HEADER_BYTES - OVERHEAD
 _MAGIC: Final = 2
 
 
@@ -65,18 +81,31 @@ class Section(NamedTuple):
 
 
 def extent(data: memoryview) -> Extent:
-    """Return the offsets and the sizes of the complete batches. Reads only headers."""
-    position, first_offset, next_offset, needed = 0, -1, -1, 0
-    while len(data) - position >= OVERHEAD:
-        base, length = _PREFIX.unpack_from(data, position)
-        end = position + OVERHEAD + _checked_length(base, length)
-        needed = needed or end
-        if end > len(data):
+    """Return the offsets and the sizes of the complete batches. Reads only headers. Raises `CorruptBatch`."""
+    positions, end = _complete(data)
+    needed = OVERHEAD + _LENGTH.unpack_from(data, _LENGTH_AT)[0] if len(data) >= OVERHEAD else 0
+    if not positions:
+        return Extent(-1, -1, needed, 0)
+    last = HEADER.unpack_from(data, positions[-1])
+    first_offset = HEADER.unpack_from(data)[BASE_OFFSET]
+    return Extent(first_offset, last[BASE_OFFSET] + last[LAST_OFFSET_DELTA] + 1, needed, end)
+
+
+def _complete(data: memoryview) -> tuple[list[int], int]:
+    """Return the position of each complete batch, and the end of the last one. Raises `CorruptBatch`."""
+    positions: list[int] = []
+    position, size, unpack = 0, len(data), _LENGTH.unpack_from
+    while size - position >= OVERHEAD:
+        (length,) = unpack(data, position + _LENGTH_AT)
+        if not _LENGTH_MIN <= length <= INFLATED_MAX:
+            base = int.from_bytes(data[position : position + _LENGTH_AT], "big", signed=True)
+            raise CorruptBatch(f"offset {base}: invalid batch length {length}")
+        end = position + OVERHEAD + length
+        if end > size:
             break
-        first_offset = base if next_offset < 0 else first_offset
-        next_offset = base + int.from_bytes(data[position + 23 : position + 27], "big") + 1
+        positions.append(position)
         position = end
-    return Extent(first_offset, next_offset, needed, position)
+    return positions, position
 
 
 def sections(
@@ -86,32 +115,67 @@ def sections(
     checksum: Checksum | None,
     aborted: Sequence[Aborted] = (),
 ) -> Iterator[Section]:
-    """Yield the data batches that overlap [start, end), in order. Raises `CorruptBatch`.
+    """Return the data batches that overlap [start, end), in order. Raises `CorruptBatch`.
 
     Control batches and batches of `aborted` transactions are skipped. A batch that is partly outside the
     range is returned with all its records. `data` and `aborted` must be from the same Fetch response.
+
+    The headers of all batches are read together, because a topic may have one record in each batch.
     """
-    hidden = AbortedBatches(aborted)
-    position = 0
-    while len(data) - position >= HEADER_BYTES:
-        header = HEADER.unpack_from(data, position)
-        first = header[BASE_OFFSET]
-        stop = position + OVERHEAD + _checked_length(first, header[BATCH_LENGTH])
-        if stop > len(data):
-            return
-        if header[MAGIC] != _MAGIC:
-            raise CorruptBatch(
-                f"offset {first}: message format {header[MAGIC]} is not supported, only 2 is"
-            )
-        if checksum is not None and checksum(data[position + CRC_START : stop]) != header[CRC]:
-            raise CorruptBatch(
-                f"offset {first}: the CRC-32C differs from the one in the batch header"
-            )
-        is_inside = first < end and first + header[LAST_OFFSET_DELTA] >= start
-        is_hidden = hidden.is_aborted(header) or is_control(header)
-        if not is_hidden and is_inside and header[COUNT] > 0:
-            yield _section(header, data[position + HEADER_BYTES : stop])
-        position = stop
+    positions = np.array(_complete(data)[0], dtype=np.int64)
+    if not positions.size:
+        return iter(())
+    headers = np.ndarray(len(data) - HEADER_BYTES + 1, _HEADERS, data, strides=(1,))[positions]
+    stops = positions + OVERHEAD + headers["length"]
+    _check(data, headers, positions + CRC_START, stops, checksum)
+    last_offsets = headers["base_offset"] + headers["last_offset_delta"]
+    wanted = (headers["base_offset"] < end) & (last_offsets >= start) & (headers["count"] > 0)
+    wanted &= headers["attributes"] & CONTROL == 0
+    if aborted:
+        hidden = AbortedBatches(aborted)
+        wanted &= [not hidden.is_aborted(header) for header in headers.tolist()]
+    return _sections(data, headers[wanted], (positions + HEADER_BYTES)[wanted], stops[wanted])
+
+
+def _check(
+    data: memoryview,
+    headers: npt.NDArray[np.void],
+    starts: Positions,
+    stops: Positions,
+    checksum: Checksum | None,
+) -> None:
+    """Check the format and the CRC of each batch. `starts`: where the bytes begin that the CRC covers."""
+    for header in headers[headers["magic"] != _MAGIC][:1]:
+        offset, magic = header["base_offset"], header["magic"]
+        raise CorruptBatch(f"offset {offset}: message format {magic} is not supported, only 2 is")
+    if checksum is None:
+        return
+    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    differs = headers["crc"] != [checksum(data[start:stop]) for start, stop in places]
+    for offset in headers["base_offset"][differs][:1]:
+        raise CorruptBatch(f"offset {offset}: the CRC-32C differs from the one in the batch header")
+
+
+def _sections(
+    data: memoryview, headers: npt.NDArray[np.void], starts: Positions, stops: Positions
+) -> Iterator[Section]:
+    codecs, append_times = (
+        headers["attributes"] & CODEC_MASK,
+        headers["attributes"] & LOG_APPEND_TIME != 0,
+    )
+    places = zip(codecs.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    columns = (
+        headers["base_offset"],
+        np.where(append_times, headers["max_timestamp"], headers["base_timestamp"]),
+        append_times,
+        headers["count"],
+        headers["leader_epoch"],
+    )
+    records = (
+        inflate(codec, data[start:stop]) if codec else data[start:stop]
+        for codec, start, stop in places
+    )
+    return map(Section._make, zip(*(column.tolist() for column in columns), records, strict=True))
 
 
 def whole(data: memoryview) -> Section:
@@ -119,26 +183,9 @@ def whole(data: memoryview) -> Section:
 
     The checksum is not verified.
     """
-    return _section(HEADER.unpack_from(data), data[HEADER_BYTES:])
-
-
-def _section(header: Header, records: memoryview) -> Section:
-    codec = header[ATTRIBUTES] & CODEC_MASK
-    append_time = bool(header[ATTRIBUTES] & LOG_APPEND_TIME)
-    return Section(
-        header[BASE_OFFSET],
-        header[MAX_TIMESTAMP] if append_time else header[BASE_TIMESTAMP],
-        append_time,
-        header[COUNT],
-        header[LEADER_EPOCH],
-        inflate(codec, records) if codec else records,
-    )
-
-
-def _checked_length(base: int, length: int) -> int:
-    if not HEADER_BYTES - OVERHEAD <= length <= INFLATED_MAX:
-        raise CorruptBatch(f"offset {base}: invalid batch length {length}")
-    return length
+    headers = np.frombuffer(data, _HEADERS, 1)
+    (section,) = _sections(data, headers, np.array([HEADER_BYTES]), np.array([len(data)]))
+    return section
 
 
 def grouped(stream: Iterator[Section], limit: int) -> Iterator[list[Section]]:

@@ -90,12 +90,12 @@ def decode(
     `fail_on_far_times`: raise `TimeOutOfRange` for a timestamp that does not fit; otherwise it becomes null.
     Raises `CorruptBatch`, `TimeOutOfRange`.
     """
-    records = [section.records for section in sections]
+    *facts, records = zip(*sections, strict=True)
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     if len(data) > np.iinfo(np.int32).max:
         raise CorruptBatch("the batches of one read hold more than 2 GiB of records")
     try:
-        rows = _between(_parse(data, sections), start, end)
+        rows = _between(_parse(data, records, facts), start, end)
         headers = _headers(data, rows) if with_headers else None
     except IndexError as error:
         raise CorruptBatch("a field reaches beyond the last record") from error
@@ -116,10 +116,14 @@ def decode(
     )
 
 
-def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
-    """Parse the numeric fields of all records, and check the length of each record."""
-    counts = np.array([section.record_count for section in sections], dtype=np.int64)
-    sizes = np.array([len(section.records) for section in sections], dtype=np.int64)
+def _parse(data: Bytes, records: Sequence[memoryview], facts: Sequence[Sequence[int]]) -> _Rows:
+    """Parse the numeric fields of all records, and check the length of each record.
+
+    `facts`: the other fields of `Section`, each with one element per batch.
+    """
+    base_offsets, timestamps, are_appended, record_counts, _ = facts
+    counts = np.array(record_counts, dtype=np.int64)
+    sizes = np.fromiter(map(len, records), np.int64, len(records))
     bodies, ends = find(data, np.cumsum(sizes) - sizes, counts)
 
     def per_record(values: Sequence[int]) -> Positions:
@@ -133,11 +137,11 @@ def _parse(data: Bytes, sections: Sequence[Section]) -> _Rows:
     is_done = header_counts == 0
     if header_counts.min(initial=0) < 0 or np.any(position[is_done] != ends[is_done]):
         raise CorruptBatch("a record's length differs from its content")
-    append_times = per_record([section.append_time for section in sections])
+    append_times = per_record(are_appended)
     time_deltas[append_times == 1] = 0
     return _Rows(
-        per_record([section.base_offset for section in sections]) + offset_deltas,
-        per_record([section.timestamp for section in sections]) + time_deltas,
+        per_record(base_offsets) + offset_deltas,
+        per_record(timestamps) + time_deltas,
         append_times,
         keys,
         values,

@@ -264,10 +264,12 @@ def decoded_groups(
         )
         for block in costs.counting(reader.blocks()):
             tp, end, answer = block.wanted.tp, block.wanted.end, block.response
-            found = (
-                without(section, key=not options.include_key, value=not options.include_value)
-                for section in sections(answer.records, block.start, end, crc, answer.aborted)
-            )
+            found = sections(answer.records, block.start, end, crc, answer.aborted)
+            if not (options.include_key and options.include_value):
+                found = (
+                    without(one, key=not options.include_key, value=not options.include_value)
+                    for one in found
+                )
             for group in grouped(found, _GROUP_BYTES):
                 batch = decode(
                     group,

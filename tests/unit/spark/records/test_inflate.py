@@ -8,6 +8,7 @@ import sys
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
 
 from minikafka.base.errors import CorruptBatch
@@ -35,8 +36,19 @@ FORMS = {
     "raw snappy": (2, raw_snappy(TEXT)),
     "snappy as snappy-java frames it": (2, xerial(TEXT)),
     "lz4": (3, bytes(cramjam.lz4.compress(TEXT))),
+    "lz4 with a declared size": (3, lz4.frame.compress(TEXT)),
+    "lz4 in two frames": (3, 2 * lz4.frame.compress(TEXT[: len(TEXT) // 2], store_size=False)),
     "zstd": (4, bytes(cramjam.zstd.compress(TEXT))),
+    "zstd in two frames": (4, 2 * bytes(cramjam.zstd.compress(TEXT[: len(TEXT) // 2]))),
 }
+
+
+@pytest.fixture(params=["with all libraries", "with pyarrow alone"])
+def libraries(request, monkeypatch):
+    """Decompress lz4 and zstd with the libraries for them, or with pyarrow alone."""
+    if request.param == "with pyarrow alone":
+        monkeypatch.setattr(module, "lz4_library", lambda: None)
+        monkeypatch.setattr(module, "zstd_library", lambda: None)
 
 
 @pytest.fixture(params=["isal.isal_zlib", "zlib"])
@@ -47,7 +59,7 @@ def gzip_library(request, monkeypatch):
 
 
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
-def test_text_is_decompressed(codec, data):
+def test_text_is_decompressed(codec, data, libraries):
     assert inflate(codec, memoryview(data)) == TEXT
 
 
@@ -92,7 +104,23 @@ def test_isal_is_used_where_it_is_installed():
 
 def test_zlib_is_used_where_isal_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
-    assert module.gzip_library.__wrapped__() is zlib
+    assert module.library.__wrapped__("isal.isal_zlib", "zlib") is zlib
+
+
+def test_lz4_that_declares_a_wrong_size_is_not_allocated(monkeypatch):
+    data = bytearray(lz4.frame.compress(TEXT))
+    data[6:14] = (1 << 60).to_bytes(8, "little")
+    monkeypatch.setattr(lz4.frame, "decompress", None)
+    with pytest.raises(CorruptBatch, match="do not decompress"):
+        inflate(3, memoryview(bytes(data)))
+
+
+@pytest.mark.parametrize("cut", [1, 4, 8])
+@pytest.mark.parametrize("form", ["lz4", "zstd"])
+def test_truncated_frame_is_refused(form, cut, libraries):
+    codec, data = FORMS[form]
+    with pytest.raises(CorruptBatch):
+        inflate(codec, memoryview(data[:-cut]))
 
 
 @pytest.mark.parametrize("codec", [3, 4], ids=["lz4", "zstd"])
@@ -103,7 +131,7 @@ def test_text_longer_than_one_decompression_buffer_is_decompressed(codec):
 
 
 @pytest.mark.parametrize(("codec", "data"), FORMS.values(), ids=FORMS)
-def test_data_beyond_the_limit_are_refused(codec, data, monkeypatch):
+def test_data_beyond_the_limit_are_refused(codec, data, libraries, monkeypatch):
     monkeypatch.setattr(module, "INFLATED_MAX", len(TEXT) - 1)
     with pytest.raises(CorruptBatch, match="more than"):
         inflate(codec, memoryview(data))
@@ -111,6 +139,6 @@ def test_data_beyond_the_limit_are_refused(codec, data, monkeypatch):
 
 @pytest.mark.parametrize("codec", range(1, 8))
 @pytest.mark.parametrize("data", [b"\xff" * 30, b"plain text", xerial(TEXT)[:100]])
-def test_invalid_compressed_bytes_raise_corrupt_batch(codec, data):
+def test_invalid_compressed_bytes_raise_corrupt_batch(codec, data, libraries):
     with pytest.raises(CorruptBatch):
         inflate(codec, memoryview(data))
