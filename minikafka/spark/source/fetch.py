@@ -24,7 +24,7 @@ from minikafka.spark.source.ranges import OffsetRange, report_loss
 from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
-from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
+from minikafka.spark.wire.leaders import LeaderConnections, Unreachable, raise_if_final
 from minikafka.spark.wire.protocol import FetchEntry, FetchResponse
 
 logger = logging.getLogger(__name__)
@@ -138,8 +138,9 @@ class RangesReader:
             self._receive()
             self._open = [one for one in self._open if not one.is_done]
             self._ask_leaders()  # the next responses arrive while the caller decodes this one
-            yield from self._in_order()
-            self._deadline.restart()
+            for block in self._in_order():
+                yield block
+                self._deadline.restart()  # the time in which the caller decodes does not count
         yield from self._in_order()
 
     def _in_order(self) -> Iterator[Block]:
@@ -271,32 +272,44 @@ class RangesReader:
         """Handle lost offsets, and look up the leaders of the ranges that are stuck. No request is outstanding."""
         for one in self._open:
             if one.state is _State.LOST:
-                one.state = _State.READY
-                self._skip_lost_offsets(one)
+                one.state = _State.READY if self._skip_lost_offsets(one) else _State.STUCK
         stuck = [one for one in self._open if one.state is _State.STUCK]
         if stuck and self._has_old_leaders:
             self._leaders.forget()
             self._look_up_leaders(self._open)
         elif stuck:
-            self._leaders.wait_and_refresh([one.tp for one in stuck], self._deadline)
+            self._wait(stuck)
         for one in stuck:
             one.state = _State.READY
         self._open = [one for one in self._open if not one.is_done]
+
+    def _wait(self, stuck: Sequence[_Progress]) -> None:
+        """Wait briefly, then look up the leaders. At the deadline, records that are not in the log yet are lost."""
+        try:
+            self._leaders.wait_and_refresh([one.tp for one in stuck], self._deadline)
+        except Unreachable:
+            lost = [one for one in stuck if self._skip_lost_offsets(one, may_grow=False)]
+            if not lost:
+                raise
+            self._deadline.restart()
 
     def _look_up_leaders(self, ranges: Iterable[_Progress]) -> None:
         self._has_old_leaders = False
         self._leaders.try_to_refresh([one.tp for one in ranges])
 
-    def _skip_lost_offsets(self, one: _Progress) -> None:
-        """Handle an offset below the log's start (records were deleted) or beyond the log's end (lost)."""
+    def _skip_lost_offsets(self, one: _Progress, *, may_grow: bool = True) -> bool:
+        """Skip an offset below the log's start (records were deleted) or beyond the log's end (lost).
+
+        Return False if the offset is not lost. `may_grow`: an offset at the log's end is not lost.
+        """
         earliest, latest = (
             self._leaders.list_offsets({one.tp: which}, self._deadline)[one.tp].offset
             for which in (protocol.EARLIEST, protocol.LATEST)
         )
-        if earliest <= one.offset <= latest:
-            one.state = _State.STUCK
-            return
+        if earliest <= one.offset < latest or (may_grow and one.offset == latest):
+            return False
         text = f"offset {one.offset} of {one.tp} is no longer in the log, which holds {earliest} to {latest}"
         report_loss(text, fail=self._fail_on_data_loss)
         one.offset = min(earliest, one.wanted.end) if one.offset < earliest else one.wanted.end
         one.start = one.offset
+        return True

@@ -346,3 +346,10 @@ def test_truncated_log_is_reported_as_lost_data(brokers):
     with pytest.raises(DataLost, match=r"offset 40 of lines-0 .* 0 to 20"):
         read(brokers, 50, start=40)
     assert read(brokers, 50, start=40, fail_on_data_loss=False) == []
+
+
+def test_end_beyond_the_log_is_reported_as_lost_data_at_the_deadline(brokers):
+    fill(brokers, 2)
+    with pytest.raises(DataLost, match=r"offset 20 of lines-0 .* 0 to 20"):
+        read(brokers, 50, seconds=0.1)
+    assert read(brokers, 50, seconds=0.1, fail_on_data_loss=False) == list(range(20))
