@@ -78,7 +78,7 @@ MEANINGS: Final[dict[str, str]] = {
     "endingOffsets": "`latest`, or JSON as for `startingOffsets`; -1 is the latest offset, -2 is not "
     "allowed. The default is `latest`.",
     "maxOffsetsPerTrigger": "Approximate maximum number of offsets in a micro-batch.",
-    "minOffsetsPerTrigger": "Number of offsets for which a micro-batch waits.",
+    "minOffsetsPerTrigger": "Number of offsets for which a micro-batch waits, except the first one of a run.",
     "maxTriggerDelay": "Maximum time for which a micro-batch waits for `minOffsetsPerTrigger`; units "
     "`ms`, `s`, `m`, `h`, `d`.",
     "minPartitions": "Approximate number of tasks to plan if there would be fewer.",

@@ -338,18 +338,19 @@ def limited(start: Mapping[TopicPartition, Position], end: Positions, most: int)
 
 
 class Patience:
-    """Implements `minOffsetsPerTrigger`: a batch waits for enough offsets, at most `maxTriggerDelay`."""
+    """Implements `minOffsetsPerTrigger`: a batch waits for enough offsets, at most `maxTriggerDelay`.
+
+    As in Spark's own source, the first batch of a run does not wait.
+    """
 
     def __init__(self, least: int, longest_ms: int) -> None:
         self._least = least
         self._longest_ms = longest_ms
-        self._last_ms: int | None = None
-        """Time of the last batch. Before the first batch, the time of the first call of `is_over`."""
+        self._last_ms = -longest_ms
+        """Time of the last call of `is_over` that returned true."""
 
     def is_over(self, offsets: int, now_ms: int) -> bool:
         """True if a batch with this number of offsets may start now."""
-        if self._last_ms is None:
-            self._last_ms = now_ms
         if offsets < self._least and now_ms - self._last_ms < self._longest_ms:
             return False
         self._last_ms = now_ms

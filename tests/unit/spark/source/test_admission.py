@@ -38,13 +38,18 @@ def test_partition_whose_log_ends_before_the_start_gets_no_share():
 
 def test_micro_batch_waits_until_enough_offsets_are_unread():
     patience = Patience(10, 1_000)
-    assert not patience.is_over(9, now_ms=0)
-    assert patience.is_over(10, now_ms=1)
+    assert patience.is_over(10, now_ms=0)
+    assert not patience.is_over(9, now_ms=1)
+    assert patience.is_over(10, now_ms=2)
+
+
+def test_first_micro_batch_of_a_run_does_not_wait():
+    assert Patience(10, 1_000).is_over(1, now_ms=0)
 
 
 def test_micro_batch_waits_at_most_the_maximum_delay_after_the_previous_one():
     patience = Patience(10, 1_000)
-    assert not patience.is_over(1, now_ms=5_000)
+    assert patience.is_over(1, now_ms=5_000)
     assert not patience.is_over(1, now_ms=5_999)
     assert patience.is_over(1, now_ms=6_000)
     assert not patience.is_over(1, now_ms=6_999)

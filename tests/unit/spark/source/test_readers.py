@@ -81,31 +81,35 @@ def test_available_now_ends_at_the_records_that_existed_when_it_began(brokers, r
 
 def test_stream_waits_for_the_minimum_of_offsets_or_the_maximum_delay(brokers, reader, clock):
     stream = reader(minOffsetsPerTrigger="15", maxTriggerDelay="2s")
-    start = stream.initialOffset()
     limit = stream.getDefaultReadLimit()
-    assert ends(stream.latestOffset(start, limit)) == ends(start)
-    clock.append(1_999)
-    assert ends(stream.latestOffset(start, limit)) == ends(start)
-    assert ends(stream.reportLatestOffset()) == [10, 0]
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    assert ends(first) == [10, 0]
     brokers.topics["lines"][1].append(TEN)
-    end = stream.latestOffset(start, limit)
-    assert ends(end) == [10, 10]
+    clock.append(1_999)
+    assert stream.latestOffset(first, limit) == first
+    assert ends(stream.reportLatestOffset()) == [10, 10]
+    brokers.topics["lines"][1].append(TEN)
+    second = stream.latestOffset(first, limit)
+    assert ends(second) == [10, 20]
     brokers.topics["lines"][1].append(TEN)
     clock.append(3_998)
-    assert stream.latestOffset(end, limit) == end
+    assert stream.latestOffset(second, limit) == second
     clock.append(3_999)
-    assert ends(stream.latestOffset(end, limit)) == [10, 20]
+    assert ends(stream.latestOffset(second, limit)) == [10, 30]
 
 
 def test_stream_with_minimum_and_maximum_waits_and_then_reads_at_most_the_maximum(
     brokers, reader, clock
 ):
     stream = reader(minOffsetsPerTrigger="11", maxOffsetsPerTrigger="12")
-    start = stream.initialOffset()
     limit = stream.getDefaultReadLimit()
-    assert ends(stream.latestOffset(start, limit)) == ends(start)
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    assert ends(first) == [10, 0]
     brokers.topics["lines"][1].append(TEN)
-    assert ends(stream.latestOffset(start, limit)) == [6, 6]
+    assert stream.latestOffset(first, limit) == first
+    for partition in brokers.topics["lines"]:
+        partition.append(TEN)
+    assert ends(stream.latestOffset(first, limit)) == [14, 8]
 
 
 @pytest.mark.parametrize(
