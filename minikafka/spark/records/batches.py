@@ -127,7 +127,9 @@ def sections(
         return iter(())
     headers = np.ndarray(len(data) - HEADER_BYTES + 1, _HEADERS, data, strides=(1,))[positions]
     stops = positions + OVERHEAD + headers["length"]
-    _check(data, headers, positions + CRC_START, stops, checksum)
+    _check_formats(headers)
+    if checksum is not None:
+        _check_checksums(data, headers, positions + CRC_START, stops, checksum)
     last_offsets = headers["base_offset"] + headers["last_offset_delta"]
     wanted = (headers["base_offset"] < end) & (last_offsets >= start) & (headers["count"] > 0)
     wanted &= headers["attributes"] & CONTROL == 0
@@ -137,45 +139,50 @@ def sections(
     return _sections(data, headers[wanted], (positions + HEADER_BYTES)[wanted], stops[wanted])
 
 
-def _check(
+def _check_formats(headers: npt.NDArray[np.void]) -> None:
+    others = np.flatnonzero(headers["magic"] != _MAGIC)
+    if others.size:
+        first = headers[others[0]]
+        raise CorruptBatch(
+            f"offset {first['base_offset']}: message format {first['magic']} is not supported, only 2 is"
+        )
+
+
+def _check_checksums(
     data: memoryview,
     headers: npt.NDArray[np.void],
     starts: Positions,
     stops: Positions,
-    checksum: Checksum | None,
+    checksum: Checksum,
 ) -> None:
-    """Check the format and the CRC of each batch. `starts`: where the bytes begin that the CRC covers."""
-    for header in headers[headers["magic"] != _MAGIC][:1]:
-        offset, magic = header["base_offset"], header["magic"]
-        raise CorruptBatch(f"offset {offset}: message format {magic} is not supported, only 2 is")
-    if checksum is None:
-        return
+    """Compare the CRC in each header with the one of the bytes from `starts` to `stops`."""
     places = zip(starts.tolist(), stops.tolist(), strict=True)
-    differs = headers["crc"] != [checksum(data[start:stop]) for start, stop in places]
-    for offset in headers["base_offset"][differs][:1]:
+    found = [checksum(data[start:stop]) for start, stop in places]
+    wrong = np.flatnonzero(headers["crc"] != found)
+    if wrong.size:
+        offset = headers["base_offset"][wrong[0]]
         raise CorruptBatch(f"offset {offset}: the CRC-32C differs from the one in the batch header")
 
 
 def _sections(
     data: memoryview, headers: npt.NDArray[np.void], starts: Positions, stops: Positions
 ) -> Iterator[Section]:
-    codecs, append_times = (
-        headers["attributes"] & CODEC_MASK,
-        headers["attributes"] & LOG_APPEND_TIME != 0,
-    )
-    places = zip(codecs.tolist(), starts.tolist(), stops.tolist(), strict=True)
-    columns = (
+    """Return the batches with these headers, whose records are between `starts` and `stops`."""
+    attributes = headers["attributes"]
+    append_times = attributes & LOG_APPEND_TIME != 0
+    facts = (
         headers["base_offset"],
         np.where(append_times, headers["max_timestamp"], headers["base_timestamp"]),
         append_times,
         headers["count"],
         headers["leader_epoch"],
     )
+    places = zip((attributes & CODEC_MASK).tolist(), starts.tolist(), stops.tolist(), strict=True)
     records = (
         inflate(codec, data[start:stop]) if codec else data[start:stop]
         for codec, start, stop in places
     )
-    return map(Section._make, zip(*(column.tolist() for column in columns), records, strict=True))
+    return map(Section._make, zip(*(column.tolist() for column in facts), records, strict=True))
 
 
 def whole(data: memoryview) -> Section:
