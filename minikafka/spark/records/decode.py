@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 
 from minikafka.base.errors import CorruptBatch, MinikafkaError
 from minikafka.spark.records.batches import Section
-from minikafka.spark.records.starts import LONG_BYTES, PADDING, Bytes, Positions, find, varints
+from minikafka.spark.records.starts import (
+    LARGE,
+    LONG_BYTES,
+    PADDING,
+    Bytes,
+    Positions,
+    find,
+    varints,
+)
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _FIELDS: Final = [
@@ -275,8 +283,6 @@ def _text(names: pa.BinaryArray) -> pa.StringArray:
         return pa.array(words, pa.string()).take(distinct.indices)
 
 
-_LARGE: Final = 1024
-"""Average size of the records of a batch from which the loop over the records is faster than the decoder."""
 _NULL: Final = b"\x01"
 """The length of a null key or value: -1 as a zigzag varint."""
 
@@ -286,7 +292,7 @@ def without(section: Section, *, key: bool, value: bool) -> Section:
 
     A batch of small records is returned unchanged. Raises `CorruptBatch`.
     """
-    if not (key or value) or len(section.records) < _LARGE * section.record_count:
+    if not (key or value) or len(section.records) < LARGE * section.record_count:
         return section
     data = section.records
     parts: list[bytes | memoryview] = []

@@ -1,10 +1,12 @@
-"""Finds the positions of all records in a run of records, without a Python loop over the records.
+"""Finds the positions of all records in a run of records, for small records without a loop over the records.
 
 A record is a length (zigzag varint) followed by this number of bytes. The first byte after the length is the
 attributes byte, always 0. A loop would read each length to find the next record. Instead, `find` collects the
 positions that look like the start of a record, the candidates. The candidates are correct if the first candidate
 is at 0, each record ends where the next candidate starts, the last record ends at the end of the data, and the
 number of candidates matches the batch headers.
+
+Large records (`LARGE`) are found by that loop after all, because the search looks at every byte.
 
 The first attempt suits records without headers. Such a record ends with a header count of 0, so the length of
 the next record is between two zero bytes. For other data, up to two further attempts collect more candidates,
@@ -14,6 +16,7 @@ those without a predecessor or a successor, then those outside the chain that po
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,6 +35,9 @@ _LONG_MAX: Final = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _ZIGZAG: Final = np.array([(byte >> 1) ^ -(byte & 1) for byte in range(0x80)], dtype=np.int64)
 """The zigzag-decoded value of each one-byte varint."""
 _NONE: Final = np.empty(0, dtype=np.int64)
+LARGE: Final = 1024
+"""Average size of the records (bytes) from which a loop over the records takes less time than a look at every byte."""
+_LENGTH_BITS: Final = 7 * INT_BYTES
 _SHORTEST_RECORD: Final = 6
 """Size of the shortest record: attributes, timestamp, offset, key length, value length and header count."""
 
@@ -87,7 +93,8 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
     if `data` does not consist of these records.
     """
     size = len(data) - PADDING
-    for candidates in (_between_zeros, _likely, _all):
+    is_large = size >= LARGE * int(counts.sum())
+    for candidates in (_walked if is_large else _between_zeros, _likely, _all):
         starts, bodies, ends = _read_records(data, candidates(data[:size]))
         for narrowed in (_linked, _follow):
             if _is_chain(starts, ends, size):
@@ -97,6 +104,27 @@ def find(data: Bytes, section_starts: Positions, counts: Positions) -> tuple[Pos
         if _is_chain(starts, ends, size) and _agrees(starts, section_starts, counts):
             return bodies, ends
     raise CorruptBatch("record lengths do not add up to the batch header's record count")
+
+
+def _walked(data: Bytes) -> Positions:
+    """Return the start of each record, in order, by a loop over the lengths. Ends early at an invalid length."""
+    view, size = memoryview(data.data), len(data)
+    starts = []
+    position = 0
+    with suppress(IndexError):  # a length that the data does not have whole
+        while position < size:
+            starts.append(position)
+            byte = view[position]
+            length, bits = byte & 0x7F, 7
+            while byte > 0x7F and bits < _LENGTH_BITS:
+                position += 1
+                byte = view[position]
+                length |= (byte & 0x7F) << bits
+                bits += 7
+            if length & 1:  # negative
+                break
+            position += 1 + (length >> 1)
+    return np.array(starts, dtype=np.int64)
 
 
 def _between_zeros(data: Bytes) -> Positions:

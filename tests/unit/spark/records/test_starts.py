@@ -11,6 +11,14 @@ from minikafka.base.errors import CorruptBatch
 from minikafka.spark.records import starts
 
 
+@pytest.fixture(params=[starts.LARGE, 0], ids=["search", "loop"], scope="module", autouse=True)
+def way(request):
+    """Find the records of all tests by the search, then by the loop over the records, which suits large ones."""
+    before, starts.LARGE = starts.LARGE, request.param
+    yield
+    starts.LARGE = before
+
+
 def zigzag(number: int, *, size: int = 0) -> bytes:
     """Return a zigzag varint, padded to `size` bytes as some encoders do."""
     raw, out = (number << 1) ^ (number >> 63), []
@@ -97,3 +105,11 @@ def test_numbers_of_64_bits_are_read_at_any_position(numbers):
     )
     assert values.tolist() == numbers
     assert after.tolist() == [*positions[1:], len(data)]
+
+
+def test_large_records_are_found_without_a_look_at_every_byte(monkeypatch):
+    monkeypatch.setattr(starts, "LARGE", 1024)
+    for name in ("_between_zeros", "_likely", "_all"):
+        monkeypatch.setattr(starts, name, None)
+    data, spans = laid_out([bytes(2_000)] * 3)
+    assert found(data, [0], [3]) == spans
