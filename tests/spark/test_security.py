@@ -7,7 +7,7 @@ import io
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
 
 import pytest
@@ -225,6 +225,23 @@ def test_connection_logs_in_again_before_its_session_ends(place, topic, options)
             connection.send(METADATA, body)
         assert all(topic.encode() in bytes(connection.receive()) for _ in range(3))
     connection.close()
+
+
+def test_token_that_expires_during_a_connection_is_named(place, topic, options):
+    given = options(place.sasl("OAUTHBEARER", token_s=2)) | {"subscribe": topic}
+    parsed = source_options.parse(given)
+    [(host, port)] = parsed.servers
+    ends = time.monotonic() + 10
+
+    def request_again_and_again() -> None:
+        while time.monotonic() < ends:
+            connection = BlockingConnection(host, port, "test", 10, parsed.security)
+            with closing(connection), suppress(OSError):  # the broker ends the session
+                while time.monotonic() < ends:
+                    connection.call(METADATA, metadata_request([topic]))
+
+    with pytest.raises(ConfigError, match="has a token that expired at"):
+        request_again_and_again()
 
 
 def test_replaced_file_of_authorities_is_used_for_the_next_connection(

@@ -31,6 +31,8 @@ _TLS_ALERT: Final = 0x15
 """The first byte of the answer of a listener with TLS to something else than TLS."""
 _SESSION_SHARE: Final = 0.85
 """Share of a session after which the client logs in again. Kafka's clients take 0.85 to 0.95."""
+_LOGIN_EVERY_MS: Final = 1_100
+"""Least time between two logins. Brokers refuse a login that begins less than a second after the last one."""
 _answering: Final[set[tuple[Address, str]]] = set()
 """The listeners that have answered a request of this process, each with the security protocol that it has."""
 
@@ -83,7 +85,8 @@ class BlockingConnection:
 
     def _log_in(self) -> None:
         lifetime_ms = log_in(self._security, self._call, self._address)
-        self._session_end_ms = lifetime_ms and now_ms() + int(_SESSION_SHARE * lifetime_ms)
+        left_ms = max(int(_SESSION_SHARE * lifetime_ms), _LOGIN_EVERY_MS)
+        self._session_end_ms = lifetime_ms and now_ms() + left_ms
 
     def _diagnose(self) -> None:
         """Raise ConnectionNotAllowed if the broker closed the connection because the listener has another protocol."""

@@ -92,13 +92,20 @@ class Place:
         return Login("SSL", self.brokers.authority, own=own)
 
     def sasl(
-        self, mechanism: str, password: str = "alice-secret", protocol: str = "SASL_SSL"
+        self,
+        mechanism: str,
+        password: str = "alice-secret",
+        protocol: str = "SASL_SSL",
+        token_s: float = 600,
     ) -> Login:
-        """Return alice's login with a mechanism. Without the password, the bearer token is refused."""
+        """Return alice's login with a mechanism. Without the password, the bearer token is refused.
+
+        `token_s`: the seconds after which the bearer token expires.
+        """
         trusted = self.brokers.authority
         if mechanism != "OAUTHBEARER":
             return Login(protocol, trusted, mechanism=mechanism, user="alice", password=password)
-        lifetime = 600 if password == "alice-secret" else -600
+        lifetime = token_s if password == "alice-secret" else -600
         claims = {"sub": "alice", "iat": time.time() - 1_000, "exp": time.time() + lifetime}
         bearer = jwt.encode(claims, self._key, "ES256", {"kid": "k"})
         return Login(protocol, trusted, mechanism=mechanism, bearer=bearer)
