@@ -31,6 +31,7 @@ from minikafka.spark.lakehouse.places import (
     file_uri,
     is_remote,
     local_path,
+    refusal,
     storage_of,
 )
 from minikafka.spark.lakehouse.rules import DATE, HOUR, PartitionRule, check_rules
@@ -116,7 +117,7 @@ class IcebergTable:
     def _catalog(self) -> Any:
         """Return the catalog. Raises `TableError` if it does not answer."""
         if self._known is None:
-            given = _OF_STORES | self._of_account() | dict(self._settings.catalog)
+            given = self._properties()
             name = given.pop("name", _CATALOG)
             if not self._settings.catalog:
                 given = {
@@ -133,10 +134,11 @@ class IcebergTable:
             _limit_waiting(self._known)
         return self._known
 
-    def _of_account(self) -> dict[str, str]:
-        """Return the property that pyarrow needs for a URI of Azure."""
+    def _properties(self) -> dict[str, str]:
+        """Return the properties of the catalog, with the one that pyarrow needs for a URI of Azure."""
         account = _ACCOUNT.match(self._place)
-        return {"adls.account-name": account["name"]} if account else {}
+        of_account = {"adls.account-name": account["name"]} if account else {}
+        return _OF_STORES | of_account | dict(self._settings.catalog)
 
     @property
     def _local(self) -> str:
@@ -156,6 +158,12 @@ class IcebergTable:
 
     def _sentence(self, error: Exception) -> str:
         settings = self._settings
+        if (
+            isinstance(error, OSError)
+            and type(error).__module__ == "builtins"
+            and is_remote(self._place)
+        ):
+            return f"{refusal(self._place, self._properties(), error)}; a restart continues, and adds each row once"
         where = settings.catalog_shown if settings.catalog else f"{self._place}/{CATALOG_FILE}"
         name = type(error).__name__
         if name in _NO_ANSWER:

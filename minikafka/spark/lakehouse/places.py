@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from minikafka.base.errors import ConfigError
+from minikafka.spark.storage.explain import NO_ANSWER, explained
 from minikafka.spark.storage.local import sync
+from minikafka.spark.storage.store import StorageError
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _UNCLEAR: Final = re.compile(r"[%#?]|/\.\.?(?=/|$)")
@@ -32,6 +34,9 @@ _OF_PYICEBERG: Final = {
     "gcs.oauth2.token": "bearer_token",
 }
 """The properties of pyiceberg, and the options of `minikafka.spark.storage` with the same meaning."""
+
+_PREFIXES: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
+"""The first word of pyiceberg's properties, by the scheme of a URI."""
 
 
 class DataFiles(Protocol):
@@ -152,6 +157,24 @@ def local_path(place: str) -> str:
     if not place.startswith("file:"):
         return place
     return "/" + place.removeprefix("file:").lstrip("/")
+
+
+def refusal(place: str, properties: Mapping[str, str], error: Exception) -> str:
+    """Return a sentence for an error of pyarrow about the files of an Iceberg table at a URI.
+
+    pyarrow begins with a request for an object's size, whose answer has no reason. So the store is asked again, for a
+    list. `properties`: those of pyiceberg.
+    """
+    text = explained(place, "", "write", error)
+    if not NO_ANSWER.search(str(error)):
+        try:
+            data_files(place, storage_of(properties)).folders()
+        except StorageError as found:
+            text = str(found)
+    for key, name in _OF_PYICEBERG.items():
+        if key.partition(".")[0] == _PREFIXES.get(place.partition(":")[0]):
+            text = re.sub(rf"\b(set|correct|renew|check|and|or) {name}\b", rf"\1 {key}", text)
+    return text.replace("in the option storage", "in the properties of the catalog")
 
 
 def storage_of(properties: Mapping[str, Any]) -> dict[str, str]:

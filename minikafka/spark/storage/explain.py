@@ -13,6 +13,13 @@ NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does 
 OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
 
 
+NO_ANSWER: Final = re.compile(
+    r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request|operation timed out"
+    r"|NETWORK_CONNECTION|curlCode"
+)
+"""What the libraries say about a server that cannot be reached."""
+
+
 class _Known(NamedTuple):
     pattern: re.Pattern[str]
     text: str
@@ -53,7 +60,7 @@ _REASONS: Final = (
     ),
     _known("|".join(NO_BUCKET), "there is no such bucket: create it, or correct the URI"),
     _known(
-        r"AccessDenied|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden",
+        r"AccessDenied|ACCESS_DENIED|PermissionDenied|AuthorizationPermissionMismatch|403 Forbidden",
         "the credentials have no right to {verb} here: allow listing the bucket, and reading, writing and removing the"
         " objects below this URI",
     ),
@@ -61,9 +68,8 @@ _REASONS: Final = (
         r"401 Unauthorized|Unauthenticated",
         f"the store refuses the credentials: correct them {OPTION}",
     ),
-    _known(
-        r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request"
-        r"|operation timed out",
+    _Known(
+        NO_ANSWER,
         "{address} does not answer: check endpoint and the network of the driver and of the executors",
     ),
     _known(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
+from support.spark.request_server import RequestServer, body_of, respond
 from support.spark.store_servers import FailingProxy, Server, ServerProcess, running
 
 from minikafka.base.errors import ConfigError
@@ -119,6 +121,30 @@ def test_bucket_that_does_not_exist_is_named_in_one_sentence(server, tmp_path, f
     text = str(failed.value)
     assert "bucket" in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("SignatureDoesNotMatch", "correct s3.secret-access-key in the properties of the catalog"),
+        ("InvalidAccessKeyId", "correct s3.access-key-id in the properties of the catalog"),
+        ("ExpiredToken", "renew s3.session-token and its keys in the properties of the catalog"),
+        ("AccessDenied", "the credentials have no right to list here: allow listing the bucket"),
+    ],
+)
+def test_refusal_of_the_store_of_an_iceberg_table_names_the_property(tmp_path, code, reason):
+    def refuse(request: BaseHTTPRequestHandler) -> None:
+        body_of(request)
+        respond(request, 403, f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode())
+
+    store = RequestServer(refuse)
+    catalog = Server("s3", store.endpoint).catalog(tmp_path / "catalog.db")
+    with pytest.raises(TableError) as refused:
+        open_table(table_settings(ICEBERG, "s3://lake/t", catalog=catalog)).prepare(SCHEMA)
+    store.close()
+    assert str(refused.value).startswith("s3://lake/t: ")
+    assert reason in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
