@@ -95,7 +95,8 @@ def wait_for(url: str, process: subprocess.Popen[bytes], *texts: bytes) -> None:
                 found = page.read()
             if all(text in found for text in texts):
                 return
-        except HTTPError:
+        except HTTPError as error:
+            error.close()
             if not texts:
                 return
         except OSError:

@@ -127,7 +127,8 @@ def _answer(request: TokenRequest, config: ClientConfig) -> tuple[int, bytes]:
         with urllib.request.build_opener(*handlers).open(posted, timeout=timeout) as answer:
             return answer.status, answer.read(BYTES_MAX)
     except urllib.error.HTTPError as error:
-        return error.code, error.read(BYTES_MAX)
+        with error:
+            return error.code, error.read(BYTES_MAX)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
         if isinstance(reason, ssl.SSLCertVerificationError):

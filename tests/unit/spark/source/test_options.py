@@ -127,7 +127,7 @@ REFUSED = {
         "option startingOffsets must be .*: the JSON is nested too deeply$",
     ),
     "deep times": (
-        {"startingOffsetsByTimestamp": '{"lines":' * 50_000},
+        {"startingOffsetsByTimestamp": '{"lines":' * 100_000},
         "option startingOffsetsByTimestamp must be .*: the JSON is nested too deeply$",
     ),
     "a partition that is named twice": (

@@ -28,8 +28,9 @@ def test_page_has_the_current_counts_of_each_query():
         first = get(port, "/metrics")
         counts["copy"] = StreamCounts(3, 40, 40, 0, 0.09)
         second = get(port, "/metrics?x=1")
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as missing:
             get(port, "/")
+        missing.value.close()
     labels = '{pipeline="p",query="copy"}'
     assert f"minikafka_pipeline_rows_read_total{labels} 30\n" in first
     assert f"rows_written_total{labels}" not in first
