@@ -98,7 +98,8 @@ MEANINGS: Final[dict[str, str]] = {
     "of microseconds; `false`: the timestamp is null.",
     "kafka.isolation.level": "`read_committed` skips the records of aborted transactions, and ends "
     "before the first open transaction.",
-    "kafkaConsumer.pollTimeoutMs": "Maximum time for which a task waits without a new record.",
+    "kafkaConsumer.pollTimeoutMs": "Maximum time for which a task waits without a new record. "
+    "Offsets beyond the end of the log then count as lost.",
     "kafka.client.id": "The client id in requests to brokers.",
     "kafka.request.timeout.ms": "Maximum time to wait for the response of a broker.",
     "kafka.default.api.timeout.ms": "Maximum time to find leaders and offsets when a batch or "
