@@ -233,9 +233,10 @@ def _summary(settings: ArchiveSettings, directory: ArchiveDirectory, done: _Run)
         "lost_offsets": sum(entry["end"] - entry["start"] for entry in done.lost),
     }
     rows = [
-        _row(directory, TopicPartition(topic, partition), done)
-        for topic in settings.topics
+        _row(TopicPartition(topic, partition), tiles, done)
+        for topic in dict.fromkeys(settings.topics)
         for partition in directory.partitions(topic)
+        if (tiles := directory.tiles(TopicPartition(topic, partition)))
     ]
     columns = ("topic", "partition", "start", "end", "new_files", "new_records")
     title = f"archive of {', '.join(settings.topics)}"
@@ -243,9 +244,8 @@ def _summary(settings: ArchiveSettings, directory: ArchiveDirectory, done: _Run)
 
 
 def _row(
-    directory: ArchiveDirectory, tp: TopicPartition, done: _Run
+    tp: TopicPartition, tiles: Sequence[Tile], done: _Run
 ) -> tuple[str, int, int, int, int, int]:
-    tiles = directory.tiles(tp)
     new = [file for file in done.files if (file["topic"], file["partition"]) == tp]
     records = sum(file["records"] for file in new)
     return (*tp, tiles[0].start, tiles[-1].end, len(new), records)

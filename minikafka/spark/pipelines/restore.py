@@ -123,19 +123,33 @@ def _sources(directory: ArchiveDirectory, topic: str) -> list[_Source]:
         raise PipelineError(f"the archive {directory.url} holds {', '.join(topics)}, not {topic}")
     runs = directory.runs()
     sources = []
-    for partition in directory.partitions(topic):
+    for partition in _partitions(directory, topic, runs):
         tp = TopicPartition(topic, partition)
         tiles = directory.tiles(tp)
         known = listed_tiles(runs, tp, "lost")
         listed = listed_tiles(runs, tp, "files")
         edges = [*tiles, *listed]
+        if not edges:
+            continue
         start, end = min(tile.start for tile in edges), max(tile.end for tile in edges)
         if missing := gaps([*tiles, *known], start, end):
             names = ", ".join(f"{tile.start} to {tile.end - 1}" for tile in missing)
             text = f"the archive {directory.url} lacks the offsets {names} of {tp}"
             raise PipelineError(f"{text}: a file was removed, or `archive` has not finished")
         sources.append(_Source(partition, tuple(file_name(tp, tile) for tile in tiles)))
+    if not sources:
+        raise PipelineError(f"the archive {directory.url} has no files of {topic}")
     return sources
+
+
+def _partitions(
+    directory: ArchiveDirectory, topic: str, runs: Sequence[dict[str, Any]]
+) -> list[int]:
+    """Return the partitions that have a folder, or had one when a run listed its files, sorted."""
+    listed = {
+        entry["partition"] for facts in runs for entry in facts["files"] if entry["topic"] == topic
+    }
+    return sorted(listed.union(directory.partitions(topic)))
 
 
 def _ends_of_target(

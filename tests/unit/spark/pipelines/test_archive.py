@@ -49,8 +49,8 @@ def save(brokers, directory, monkeypatch):
     )
 
     def run(**given) -> Summary:
-        given = {"records_per_file": 12, **given}
-        settings = ArchiveSettings(brokers.bootstrap, ("lines",), directory.url, **given)
+        given = {"topics": ("lines",), "records_per_file": 12, **given}
+        settings = ArchiveSettings(brokers.bootstrap, directory=directory.url, **given)
         return archive.run(spark, settings, Report())
 
     return run
@@ -130,6 +130,23 @@ def test_records_that_were_all_deleted_are_listed_as_lost_once(brokers, director
     assert save().facts == save(skip_lost=True).facts
     partition.append(TEN)
     assert save().facts["records"] == 10
+
+
+def test_partition_whose_files_and_records_are_gone_has_no_row_in_the_summary(
+    brokers, directory, save
+):
+    save()
+    for tile in directory.tiles(FIRST):
+        Path(directory.url, file_name(FIRST, tile)).unlink()
+    brokers.topics["lines"][0].log_start = 30
+    found = save(skip_lost=True)
+    assert found.facts["lost_offsets"] == 30
+    assert [row[1] for row in found.tables[0].rows] == [1]
+
+
+def test_topic_that_is_named_twice_is_archived_once(brokers, directory, save):
+    assert save(topics=("lines", "lines")).facts["records"] == 40
+    assert len(save(topics=("lines", "lines")).tables[0].rows) == 2
 
 
 def test_topic_that_was_created_again_is_refused(brokers, directory, save):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -131,6 +132,19 @@ def test_archive_without_one_of_its_files_is_refused(brokers, directory, run, po
     with pytest.raises(PipelineError, match=r"lacks the offsets .* of old-0"):
         run()
     assert restored(brokers) == [0, 0]
+
+
+def test_archive_without_the_folder_of_a_partition_is_refused(brokers, directory, run):
+    shutil.rmtree(Path(directory.url, "topic=old", "partition=1"))
+    with pytest.raises(PipelineError, match="lacks the offsets 0 to 19 of old-1"):
+        run()
+    assert restored(brokers) == [0, 0]
+
+
+def test_folder_of_a_partition_without_records_is_restored_as_no_records(brokers, directory, run):
+    Path(directory.url, "topic=old", "partition=5").mkdir()
+    assert run().ok
+    assert restored(brokers) == [20, 20]
 
 
 def test_topic_with_records_is_refused_unless_they_are_to_stay(brokers, run):
