@@ -92,6 +92,16 @@ def evolution(
 
 
 def _missing(field: pa.Field, place: str) -> SchemaNarrows:
+    if not _is_of_spark(field.type):
+        return SchemaNarrows(
+            f"the rows have no column {field.name}, which {place} has with the type {field.type}, which Spark does not"
+            " have: drop the column from the table, or name a new table"
+        )
+    if not field.nullable:
+        return SchemaNarrows(
+            f"the rows have no column {field.name}, which must not be null in {place}: add it to the query, or name a"
+            " new table"
+        )
     return SchemaNarrows(
         f"the rows have no column {field.name}, which {place} has: add cast(null as {_sql(field.type)})"
         f" {field.name} to the query, or name a new table"
@@ -99,10 +109,19 @@ def _missing(field: pa.Field, place: str) -> SchemaNarrows:
 
 
 def _changed(field: pa.Field, other: pa.Field, place: str) -> SchemaNarrows:
-    return SchemaNarrows(
-        f"column {field.name} is {_sql(other.type)} now, and {_sql(field.type)} in {place}: cast it to"
-        f" {_sql(field.type)} in the query, or name a new table"
+    kind = _sql(field.type)
+    remedy = (
+        f"cast it to {kind} in the query" if _is_of_spark(field.type) else "rename it in the query"
     )
+    return SchemaNarrows(
+        f"column {field.name} is {_sql(other.type)} now, and {kind} in {place}: {remedy}, or name a new table"
+    )
+
+
+def _is_of_spark(kind: pa.DataType) -> bool:
+    """True if Spark has the type. It has no uuid, no bytes of a fixed length and, for tables, no time of day."""
+    plain = _plain(kind)
+    return isinstance(plain, str | tuple) or pa.types.is_decimal(kind) or plain in _NAMES
 
 
 def _same(one: pa.DataType, other: pa.DataType) -> bool:

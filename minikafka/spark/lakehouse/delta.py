@@ -53,6 +53,7 @@ _CONSTRAINTS: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 _ADDRESS: Final = re.compile(r"(?i)endpoint|base_url")
+_UNSUPPORTED: Final = re.compile(r"[Uu]nsupported|not supported")
 _LOCKING: Final = ("locking_provider", "dynamo", "conditional_put")
 """Parts of the names of options that only deltalake has."""
 
@@ -132,6 +133,11 @@ class DeltaLakeTable:
             raise TableError(self._sentence(error)) from error
 
     def _sentence(self, error: Exception) -> str:
+        if _UNSUPPORTED.search(str(error)):
+            return (
+                f"{self._place} has a feature that deltalake cannot write ({_headline(error)}): remove the feature from"
+                " the table, or name a new table"
+            )
         if is_remote(self._place):
             return explained(self._place, "", "write", error)
         return f"the Delta table {self._place}: {_headline(error)}"

@@ -84,6 +84,8 @@ _UNSURE: Final = (
 )
 """Errors after which a request may be repeated. A commit may have been made."""
 _RETRIES: Final = "commit.retry.num-retries"
+_TRANSFORMS: Final = {"identity", "day", "hour"}
+"""The transforms of the partitionings that `partition_by` can name."""
 _EPOCH: Final = date(1970, 1, 1)
 
 
@@ -248,9 +250,13 @@ class IcebergTable:
         if [(name.lower(), how) for name, how in wanted] != [
             (name.lower(), how) for name, how in found
         ]:
+            is_possible = {how for _, how in found} <= _TRANSFORMS
+            remedy = (
+                "set the same partitioning, or name" if is_possible else "it cannot be set: name"
+            )
             raise ConfigError(
                 f"partition_by: {self._settings.shown} is partitioned by {_listed(found)}, not by {_listed(wanted)}:"
-                " set the same partitioning, or name a new table"
+                f" {remedy} a new table"
             )
 
     def _evolve(self, table: Any, change: Evolution) -> None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, Protocol
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.storage.explain import NO_ANSWER, explained
-from minikafka.spark.storage.local import sync
+from minikafka.spark.storage.local import sync, writing
 from minikafka.spark.storage.store import StorageError
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -105,17 +105,18 @@ class _Directory:
 
     @contextmanager
     def open_output(self, name: str) -> Iterator[BinaryIO]:
-        os.makedirs(self._path, exist_ok=True)
         place = f"{self._path}/{name}"
-        with open(place, "xb") as file:
-            try:
-                yield file
-            except BaseException:
-                os.unlink(place)
-                raise
-            file.flush()
-            os.fsync(file.fileno())
-        sync(Path(self._path))
+        with writing(Path(place)):
+            os.makedirs(self._path, exist_ok=True)
+            with open(place, "xb") as file:
+                try:
+                    yield file
+                    file.flush()
+                    os.fsync(file.fileno())
+                except BaseException:
+                    os.unlink(place)
+                    raise
+            sync(Path(self._path))
 
     def folders(self) -> list[str]:
         return sorted(os.listdir(self._path)) if os.path.isdir(self._path) else []

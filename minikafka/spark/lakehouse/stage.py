@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from minikafka.base.errors import MinikafkaError
 from minikafka.spark.lakehouse.places import DataFiles, data_files
 from minikafka.spark.lakehouse.rules import Key, PartitionRule, out_of_range, split
+from minikafka.spark.storage.local import writing
 from minikafka.spark.workers import one_line_errors
 
 STAGED: Final = "path string, footer binary, key string, rows long, bytes long, nulled long"
@@ -85,16 +87,16 @@ class FileStage:
 
     def files(self, batches: Iterable[pa.RecordBatch]) -> Iterator[LakeFile]:
         """Write the rows, and yield each file when it is complete."""
-        writing = _Writing(self)
+        files = _Writing(self)
         try:
             for batch in batches:
                 checked, nulled = self._in_range(batch)
-                writing.nulled += nulled
+                files.nulled += nulled
                 for key, rows in split(checked, self.rules):
-                    yield from writing.add(key, self._columns(rows))
-            yield from writing.finish()
+                    yield from files.add(key, self._columns(rows))
+            yield from files.finish()
         finally:
-            writing.abandon()
+            files.abandon()
 
     def _in_range(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the rows with only times that every reader can show, and the number of those that became null."""
@@ -219,13 +221,15 @@ class _File:
         """Write the rows in memory as a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
-            self._writer.write_table(table, row_group_size=max(len(table), 1))
+            with writing(Path(self.path)):
+                self._writer.write_table(table, row_group_size=max(len(table), 1))
         self._batches, self.held = [], 0
 
     def finish(self, nulled: int) -> LakeFile:
         """Write the rest and close the file."""
         self.flush()
-        self._writer.close()
+        with writing(Path(self.path)):
+            self._writer.close()
         size = self._sink.tell()
         self._open.close()
         footer = io.BytesIO()

@@ -10,6 +10,7 @@ staged file to its final name, and only if the file is complete and synced.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import pyarrow as pa
 
@@ -32,6 +33,17 @@ from minikafka.spark.storage.files import (
     new_name,
     parsed,
 )
+from minikafka.spark.storage.store import StorageError
+
+_RIGHTS: Final = "give this user the right to write there"
+_REMEDIES: Final = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room in the quota of this user",
+    errno.EFBIG: "raise the limit on the size of files",
+    errno.EROFS: "mount its file system for writing",
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+}
 
 
 class LocalFiles:
@@ -48,8 +60,9 @@ class LocalFiles:
 
         Raises `DirectoryBusy` if another process holds the lock.
         """
-        _create(self.path)
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with writing(self.path):
+            _create(self.path)
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "r+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,12 +101,13 @@ class LocalFiles:
     @contextmanager
     def stage(self, name: str) -> Iterator[StagedOutput]:
         place = self.path / STAGING
-        place.mkdir(exist_ok=True)
         staged = new_name(name)
-        with (place / staged).open("wb") as file:
-            yield StagedOutput(staged, file)
-            file.flush()
-            os.fsync(file.fileno())
+        with writing(place / staged):
+            place.mkdir(exist_ok=True)
+            with (place / staged).open("wb") as file:
+                yield StagedOutput(staged, file)
+                file.flush()
+                os.fsync(file.fileno())
 
     def check_staged(self, names: Iterable[str]) -> None:
         for staged in (self.path / STAGING / name for name in names):
@@ -109,10 +123,11 @@ class LocalFiles:
         for name, final in moves.items():
             staged, target = self.path / STAGING / name, self.path / final
             if staged.exists():
-                if target.parent not in places:
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    places.update(takewhile(self.path.parent.__ne__, target.parents))
-                self.move(staged, target)
+                with writing(target):
+                    if target.parent not in places:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        places.update(takewhile(self.path.parent.__ne__, target.parents))
+                    self.move(staged, target)
         for place in sorted(places, reverse=True):  # a folder follows the folders in it
             sync(place)
 
@@ -141,13 +156,14 @@ class LocalFiles:
 
     def write_facts(self, folder: str, name: str, facts: Mapping[str, Any]) -> None:
         place = self.path / folder
-        place.mkdir(exist_ok=True)
         draft = place / f"{name}.draft"
-        with draft.open("w") as file:
-            file.write(json.dumps(facts, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, place / f"{name}.json")
+        with writing(draft):
+            place.mkdir(exist_ok=True)
+            with draft.open("w") as file:
+                file.write(json.dumps(facts, indent=1) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, place / f"{name}.json")
         sync(place)
         sync(self.path)
 
@@ -169,6 +185,20 @@ class LocalFiles:
 
 def _visible(names: Iterable[str]) -> list[str]:
     return [name for name in names if name[0] not in "_."]
+
+
+@contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Raise `StorageError` with the place and the remedy if the disk is full, or does not allow the write."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REMEDIES:
+            raise
+        raise StorageError(
+            f"{place} cannot be written: {os.strerror(error.errno)}: {_REMEDIES[error.errno]}, and start again, which"
+            " continues"
+        ) from error
 
 
 def _create(path: Path) -> None:

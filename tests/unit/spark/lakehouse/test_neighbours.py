@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.transforms import BucketTransform
-from pyiceberg.types import LongType
+from pyiceberg.types import DateType, LongType, NestedField, UUIDType
 from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of, staged
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse import iceberg
-from minikafka.spark.lakehouse.columns import SchemaNarrows
+from minikafka.spark.lakehouse.columns import SchemaNarrows, evolution
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import NullRefused
 from minikafka.spark.lakehouse.tables import (
@@ -27,6 +29,7 @@ from minikafka.spark.lakehouse.tables import (
     LakeTable,
     Overtaken,
     TableChange,
+    TableError,
 )
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -215,6 +218,51 @@ def test_delta_table_with_a_rule_that_the_writer_would_break_is_refused(tmp_path
         made.alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(ConfigError, match=f"has the rule {rule}, which files of this writer"):
         add(open_table(settings_of(DELTA, tmp_path)), 0)
+
+
+def test_delta_table_with_a_feature_that_the_library_lacks_is_refused_in_one_sentence(tmp_path):
+    settings = settings_of(DELTA, tmp_path)
+    add(open_table(settings), 0)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["newFeature"]}
+    log = tmp_path / "_delta_log"
+    newest = max(int(one.stem) for one in log.glob("*.json"))
+    (log / f"{newest + 1:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    with pytest.raises(TableError) as refused:
+        add(open_table(settings), 1)
+    assert str(refused.value).startswith(f"{tmp_path} has a feature that deltalake cannot write (")
+    assert "newFeature" in str(refused.value)
+    assert str(refused.value).endswith("the table, or name a new table")
+
+
+@pytest.mark.parametrize(
+    ("kind", "required", "reason"),
+    [
+        (UUIDType(), False, "type extension<arrow.uuid>, which Spark does not have: drop the"),
+        (DateType(), True, "which must not be null in .*: add it to the query, or name a new"),
+    ],
+)
+def test_column_that_rows_cannot_have_is_refused_with_a_remedy_that_works(
+    tmp_path, kind, required, reason
+):
+    made = IcebergSchema(
+        NestedField(1, "n", LongType()), NestedField(2, "other", kind, required=required)
+    )
+    with pytest.raises(SchemaNarrows, match=reason):
+        evolution(
+            made.as_arrow(), pa.schema([("n", pa.int64())]), "t", can_widen=True, may_lack=False
+        )
+
+
+def test_partitioning_that_cannot_be_named_is_refused_without_the_advice_to_name_it(tmp_path):
+    with SqlCatalog(
+        "default", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path)
+    ) as catalog:
+        catalog.create_namespace("minikafka")
+        table = catalog.create_table(RECORDS, SCHEMA, location=f"file://{tmp_path}")
+        with table.update_spec() as spec:
+            spec.add_field("n", BucketTransform(4))
+    with pytest.raises(ConfigError, match=r"by bucket\[4\]\(n\), .*: it cannot be set: name a new"):
+        add(open_table(settings_of(ICEBERG, tmp_path)), 0)
 
 
 @each_format
