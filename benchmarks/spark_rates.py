@@ -87,6 +87,8 @@ def topics(records: int) -> list[Topic]:
     return [
         *(Topic(f"{codec}, 1,000 a batch", codec, 1_000, records) for codec in codecs),
         Topic("gzip, 140 a batch", "gzip", 140, records),
+        Topic("lz4, 20 a batch", "lz4", 20, records),
+        Topic("none, 1 a batch", "none", 1, records // 4),
     ]
 
 
