@@ -262,6 +262,7 @@ def parse(text: str, file: str, given: Overrides) -> Definition:
     views: list[SourceView | Step] = [*sources, *steps]
     _check_names(file, views)
     sink = _sink(_part(top, "sink"), trigger, given)
+    _check_loop(file, sources, sink)
     _check_dead_letters(file, sources, sink)
     top.finish()
     if trigger is None and any(view.watermark for view in views):
@@ -351,6 +352,18 @@ def _permissive(table: TomlTable, decode: Decode) -> Decode:
     if decode.options.get(registry_options.MODE, "").lower() == "failfast":
         raise table.error('dead_letter and the mode "failfast" exclude each other: remove one')
     return replace(decode, options={**decode.options, registry_options.MODE: "permissive"})
+
+
+def _check_loop(file: str, sources: Sequence[SourceView], sink: Sink) -> None:
+    """Raise ConfigError if the sink writes to a topic that a source reads: each run would read its own rows again."""
+    if not isinstance(sink, TopicSink) or not (topic := sink.options.get(TOPIC)):
+        return
+    for one in sources:
+        read = source_options.parse(one.options).subscription.names([topic])
+        if topic in read and one.options[SERVERS] == sink.options[SERVERS]:
+            raise ConfigError(
+                f"{file}, [sink]: the source {one.name} reads the topic {topic}: name another topic"
+            )
 
 
 def _check_dead_letters(file: str, sources: Sequence[SourceView], sink: Sink) -> None:

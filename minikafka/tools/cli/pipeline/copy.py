@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 import minikafka.spark.pipelines.copy as pipeline
 import minikafka.spark.pipelines.streams.streams as streams
 from minikafka.tools.cli.arguments import completion
 from minikafka.tools.cli.arguments.options import not_blank
+from minikafka.tools.cli.execution.running import run_with_client
 from minikafka.tools.cli.pipeline.launch import (
+    InvalidInput,
     Launch,
     checkpoint_option,
     continuous_option,
@@ -118,4 +122,16 @@ def copy(
         lambda spark, report: pipeline.run(spark, settings, report),
         brokers=[settings.from_servers, settings.to_servers],
         topics=[(settings.from_servers, topics)],
+        check=partial(_check_clusters, settings),
     )
+
+
+def _check_clusters(settings: pipeline.CopySettings) -> None:
+    """Raise a usage error if a topic would be copied to itself because two addresses lead to one cluster."""
+    addresses = settings.from_servers, settings.to_servers
+    if settings.to not in settings.topics:
+        return
+    clusters = (run_with_client(lambda client: client.describe_cluster(), one) for one in addresses)
+    if len({one.cluster_id for one in clusters}) == 1:
+        text = f"{' and '.join(addresses)} are one cluster: {settings.to} would be copied to itself"
+        raise InvalidInput(f"{text}: name another topic with --to")

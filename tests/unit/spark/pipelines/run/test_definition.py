@@ -338,6 +338,9 @@ MISTAKES = {
     + SINK: (
         "f.toml, [source.clicks]: dead_letter: the source all reads all-dead: name another topic"
     ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'topic'\ntopic = 'clicks'": (
+        "f.toml, [sink]: the source clicks reads the topic clicks: name another topic"
+    ),
     PIPELINE + SOURCE + f"dead_letter = 'd'\n{JSON}[sink]\nkind = 'topic'\ntopic = 'd'": (
         "f.toml, [source.clicks]: dead_letter: the sink writes to d: name another topic"
     ),

@@ -211,6 +211,25 @@ def test_pipeline_command_fails_before_it_starts_spark_if_a_topic_does_not_exist
     assert started == []
 
 
+def test_copy_of_a_topic_to_itself_by_another_address_of_the_cluster_is_refused(started, stub):
+    stub.create("events", [1])
+    words = [
+        "copy",
+        "events",
+        "--to",
+        "events",
+        "--checkpoint",
+        "c",
+        "--from-bootstrap",
+        "h:1",
+        "--to-bootstrap",
+        "h:2",
+    ]
+    ended = CliRunner().invoke(pipeline, words)
+    assert (ended.exit_code, started) == (2, [])
+    assert "h:1 and h:2 are one cluster: events would be copied to itself" in ended.stderr
+
+
 def test_restore_from_a_directory_without_an_archive_fails_before_it_starts_spark(
     started, stub, tmp_path
 ):
