@@ -225,7 +225,13 @@ async def wait_for_leaders(
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Poll until the condition is true. Raises TimeoutError after 60 s."""
+    """Poll until the condition is true. Raises TimeoutError after 60 s.
+
+    The pauses are twice as long as the condition takes, which may run a command, but at most a second.
+    """
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - there is no event
-            await asyncio.sleep(0.1)
+        asked = loop.time()
+        while not await condition():
+            await asyncio.sleep(min(max(0.1, 2 * (loop.time() - asked)), 1.0))
+            asked = loop.time()
