@@ -29,6 +29,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 WAIT_MS = 30_000
+STILL = {"reduced_motion": "reduce"}
+"""An option of a page without animations, for which the browser would draw 60 pictures in a second."""
 TOPIC = "console-page"
 HOSTILE = (
     "<script>document.title = 'owned'</script><img src=x onerror=\"document.title = 'owned'\">"
@@ -88,7 +90,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def shared_page(browser: Any, url: str, messages: list[str]) -> Any:
-    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page = browser.new_context(viewport={"width": 1280, "height": 900}, **STILL).new_page()
     page.set_default_timeout(WAIT_MS)
     page.on(
         "console", lambda message: messages.append(message.text) if is_complaint(message) else None
