@@ -17,6 +17,8 @@ from urllib.parse import quote, urlsplit
 from minikafka.base.errors import MinikafkaError
 from minikafka.spark.registry.options import (
     CA,
+    CERTIFICATE,
+    KEY_PASSWORD,
     SCHEMA,
     SUBJECT,
     TOKEN,
@@ -32,6 +34,10 @@ _ACCEPT: Final = f"{_CONTENT}, application/vnd.schemaregistry+json, application/
 _TIMEOUT_SECONDS: Final = 30
 RETRY_SECONDS: Final = 10.0
 """How long a request is sent again while no server of the registry answers."""
+_UNKNOWN_AUTHORITY: Final = f"set {CA} to the PEM file of the authority that signed it"
+_OTHER_NAME: Final = "name the registry as its certificate does"
+_REMEDIES: Final = {10: "renew it, or check the clock", 62: _OTHER_NAME, 64: _OTHER_NAME}
+"""What helps, by OpenSSL's code of the reason: expired, and another host name or IP address."""
 _NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
 _SHOWN_MAX: Final = 160
 _REFERENCES_MAX: Final = 200
@@ -204,12 +210,8 @@ class RegistryClient:
             for url in self._address.urls:
                 try:
                     response = self._sent(url, method, path, body)
-                except ssl.SSLCertVerificationError as error:
-                    raise RegistryError(
-                        f"{URL} {url}: its certificate is not valid ({error.verify_message}); set {CA} to the PEM file"
-                        " of the authority that signed it"
-                    ) from None
                 except (OSError, http.client.HTTPException) as error:
+                    _check_certificates(url, error)
                     reason = f"no answer ({_reason(error)})"
                     continue
                 if response.status in (401, 403):
@@ -248,11 +250,20 @@ class RegistryClient:
             connection.close()
 
     def _context(self) -> ssl.SSLContext:
+        at = self._address
         try:
-            return ssl.create_default_context(cafile=self._address.ca or None)
+            context = ssl.create_default_context(cafile=at.ca or None)
         except OSError as error:
-            reason = error.strerror or error
-            raise RegistryError(f"{CA} {self._address.ca}: {reason}; name a PEM file") from None
+            raise RegistryError(f"{CA} {at.ca}: {_reason(error)}; name a PEM file") from None
+        try:
+            if at.certificate:
+                context.load_cert_chain(at.certificate, at.key or None, at.key_password)
+        except OSError as error:
+            raise RegistryError(
+                f"{CERTIFICATE} {at.certificate}: {_reason(error)}; name a PEM file, the PEM file of its key, and"
+                f" {KEY_PASSWORD} if the key is encrypted"
+            ) from None
+        return context
 
     def _refused(self, status: int) -> RegistryError:
         if not self._address.authorization:
@@ -263,6 +274,20 @@ class RegistryClient:
         else:
             text = "the user has no right to this schema (HTTP 403); grant it, or log in as another user"
         return RegistryError(f"{URL} {self._address}: {text}")
+
+
+def _check_certificates(url: str, error: Exception) -> None:
+    """Raise RegistryError if the client or the registry has refused the certificate of the other."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = _REMEDIES.get(error.verify_code, _UNKNOWN_AUTHORITY)
+        raise RegistryError(
+            f"{URL} {url}: its certificate is not valid ({error.verify_message}); {remedy}"
+        ) from None
+    if isinstance(error, ssl.SSLError) and "CERTIFICATE" in str(error.reason):
+        raise RegistryError(
+            f"{URL} {url}: it refuses the certificate of the client, or needs one ({error.reason}); set {CERTIFICATE}"
+            " to one that the registry trusts"
+        ) from None
 
 
 def _body(schema_type: str, text: str) -> str:

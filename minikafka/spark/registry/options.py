@@ -21,6 +21,9 @@ URL: Final = "schema.registry.url"
 USER: Final = "basic.auth.user.info"
 TOKEN: Final = "bearer.auth.token"  # noqa: S105  the name of an option
 CA: Final = "ssl.ca.location"
+CERTIFICATE: Final = "ssl.certificate.location"
+KEY: Final = "ssl.key.location"
+KEY_PASSWORD: Final = "ssl.key.password"  # noqa: S105  the name of an option
 STRATEGY: Final = "subject.name.strategy"
 SUBJECT: Final = "subject"
 TOPIC: Final = "topic"
@@ -32,7 +35,8 @@ VALIDATE: Final = "validate"
 REGISTER: Final = "auto.register.schemas"
 _STRATEGIES: Final = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 _MODES: Final = ("failfast", "permissive")
-_COMMON: Final = (URL, USER, TOKEN, CA, STRATEGY, SUBJECT, TOPIC, RECORD, VERSION, SCHEMA)
+_TLS: Final = (CA, CERTIFICATE, KEY, KEY_PASSWORD)
+_COMMON: Final = (URL, USER, TOKEN, *_TLS, STRATEGY, SUBJECT, TOPIC, RECORD, VERSION, SCHEMA)
 DECODE: Final = (*_COMMON, MODE, VALIDATE)
 """The options of decoding."""
 ENCODE: Final = (*_COMMON, REGISTER)
@@ -44,12 +48,16 @@ class RegistryAddress:
     """Where the registry is, and how a client logs in. `authorization`: the value of the header, "" without one.
 
     `urls`: the addresses of the registry's servers without credentials. `ca`: the path of a PEM file with the
-    certificates that sign the registry's certificate; "" for those of the system.
+    certificates that sign the registry's certificate; "" for those of the system. `certificate` and `key`: the paths of
+    PEM files with the certificate of the client and its key; "" without one, or if the first file has the key.
     """
 
     urls: tuple[str, ...]
     authorization: str = field(default="", repr=False)
     ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    key_password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return ",".join(self.urls)
@@ -157,7 +165,10 @@ def _address(options: Mapping[str, str]) -> RegistryAddress:
         urls.append(f"{one.scheme}://{host}{port}{one.path.rstrip('/')}")
         if one.username:
             logins.append(f"{unquote(one.username)}:{unquote(one.password or '')}")
-    return RegistryAddress(tuple(urls), _authorization(options, logins), options.get(CA, ""))
+    if CERTIFICATE not in options and (alone := {KEY, KEY_PASSWORD} & options.keys()):
+        raise ConfigError(f"{min(alone)} needs {CERTIFICATE}: name the certificate of the client")
+    files = (options.get(name, "") for name in _TLS)
+    return RegistryAddress(tuple(urls), _authorization(options, logins), *files)
 
 
 def _authorization(options: Mapping[str, str], of_urls: list[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -210,14 +211,27 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    """A server whose clients may refuse its certificate."""
+
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing."""
+
+
 @contextmanager
-def running_registry(registry: StandInRegistry | None = None) -> Iterator[StandInRegistry]:
+def running_registry(
+    registry: StandInRegistry | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[StandInRegistry]:
     """Yield a registry that answers on 127.0.0.1: a new one, or one that runs again at its address."""
     registry = registry or StandInRegistry()
     handler = type("Handler", (_Handler,), {"registry": registry})
     port = urlsplit(registry.url).port or 0
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
-        registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with _Server(("127.0.0.1", port), handler) as server:
+        registry.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
+        if tls:
+            server.socket = tls.wrap_socket(
+                server.socket, server_side=True, do_handshake_on_connect=False
+            )
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
