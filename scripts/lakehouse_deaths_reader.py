@@ -1,11 +1,11 @@
-"""The reader of lakehouse-deaths: reads the tables of the streams again and again while they change.
+"""The reader of lakehouse-deaths: reads the tables in a loop while the streams add rows.
 
     lakehouse_deaths_reader.py DIRECTORY CATALOG EXTENSIONS
 
 The reader prints `{"engine": NAME, "rows": N, "seconds": S, "fault": TEXT}` for each read, and ends when a line arrives
-on standard input. `fault` says what is wrong with the rows, or how the read has failed; it is empty for a good read. A
-read is good if it has each offset of each partition from 0 to a last one exactly once, and no fewer rows than the
-engine's previous read.
+on standard input. `fault` is the error of the read, or the first difference from the expected rows; it is empty for a
+good read. A good read has every offset of each partition from 0 to the last one exactly once, and at least as many rows
+as the previous read of the same engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from minikafka.spark.lakehouse.tables import FORMATS
 
 
 def main(directory: Path, catalog: str, extensions: str) -> None:
-    """Read until a line arrives."""
+    """Read the tables until a line arrives on standard input."""
     die_with(os.getppid())
     lines: Queue[str] = Queue()
     Thread(target=read_lines, args=(lines,), daemon=True).start()
@@ -46,18 +46,18 @@ def main(directory: Path, catalog: str, extensions: str) -> None:
 
 
 def result_of(read: Callable[[], pa.Table], least: int) -> tuple[int, str]:
-    """Return the number of rows of a read, and what is wrong with it. `least`: the rows of the previous read."""
+    """Read a table, and return the number of rows and the fault. `least`: the number of rows of the previous read."""
     try:
         rows = read()
     except Exception as error:  # noqa: BLE001 - engines raise errors of many libraries
         return least, f"{type(error).__name__}: {error}"
     if rows.num_rows < least:
         return rows.num_rows, f"{rows.num_rows} rows after {least}"
-    return rows.num_rows, unlike_a_log(rows)
+    return rows.num_rows, missing_or_repeated(rows)
 
 
-def unlike_a_log(rows: pa.Table) -> str:
-    """Return which partition lacks an offset or has one twice; "" if there is none."""
+def missing_or_repeated(rows: pa.Table) -> str:
+    """Return the first partition that lacks an offset or has one twice, as text; "" if there is no such partition."""
     kinds = ["count", "count_distinct", "max"]
     partitions = rows.group_by(["topic", "partition"]).aggregate(
         [("offset", kind) for kind in kinds]

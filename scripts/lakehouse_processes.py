@@ -1,4 +1,4 @@
-"""The processes of lakehouse-deaths that are killed and started again."""
+"""The processes that lakehouse-deaths kills and restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CATALOG_SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
 
 
 class Program:
-    """A program of this folder. `facts`: the lines of JSON that it has printed since its first start."""
+    """A program of this folder. `facts`: the JSON objects that it has printed since its first start, one per line."""
 
     def __init__(self, name: str, log: Path, *arguments: str) -> None:
         self._name = name
@@ -57,7 +57,10 @@ class Program:
             self._printed.notify_all()
 
     async def wait_for(self, **wanted: object) -> None:
-        """Wait for the next line with these facts. Raises RuntimeError if there is none in time."""
+        """Wait for a new line that has these facts.
+
+        Raises RuntimeError if the program ends, or prints no such line within PROGRESS_SECONDS.
+        """
         assert self._following is not None
         start = len(self.facts)
 
@@ -81,7 +84,7 @@ class Program:
             await self._process.wait()
 
     async def finish(self) -> None:
-        """Let the program end its work, and wait until the process ends."""
+        """Tell the program to finish its work, and wait until the process ends."""
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
@@ -90,7 +93,7 @@ class Program:
 
 
 class RestCatalog:
-    """The REST server of Iceberg's own tests, with its tables listed in a SQLite file, so that it can be killed."""
+    """The REST catalog of Iceberg's own tests. It keeps its state in a SQLite file, which survives a SIGKILL."""
 
     def __init__(self, jars: str, directory: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -1,4 +1,4 @@
-"""The statistics of a file for the log of a Delta table, from the footer of the file."""
+"""Statistics of a data file for the log of a Delta table. They are read from the file's Parquet footer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 _COLUMNS_MAX: Final = 32
-"""The number of columns with statistics, as in Delta Lake itself."""
+"""Maximum number of columns with statistics. Delta Lake has the same limit."""
 _TEXT_MAX: Final = 32
 _MILLI: Final = timedelta(milliseconds=1)
 
 
 def statistics(footer: bytes) -> str:
-    """Return the statistics of a file as JSON: the number of rows, and per column the least and greatest value."""
+    """Return the statistics of a file as JSON: its number of rows, and the minimum, maximum and nulls of columns."""
     metadata = pq.read_metadata(io.BytesIO(footer))
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
@@ -32,7 +32,7 @@ def statistics(footer: bytes) -> str:
 
 
 def _simple_columns(metadata: pq.FileMetaData) -> Iterator[tuple[str, list[pq.Statistics]]]:
-    """Yield the first columns that are not nested, with the statistics of each row group."""
+    """Yield each column that is not nested, of the first columns, with its statistics in each row group."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for index in range(min(metadata.num_columns, _COLUMNS_MAX) if groups else 0):
         parts = [group.column(index) for group in groups]
@@ -44,7 +44,7 @@ def _simple_columns(metadata: pq.FileMetaData) -> Iterator[tuple[str, list[pq.St
 
 
 def _bounds(parts: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value; None if there is none that JSON can hold."""
+    """Return the minimum and maximum of a column. None if a row group lacks them, or their type has no form in JSON."""
     valued = [one for one in parts if one.has_min_max]
     if not valued or any(not one.has_min_max and one.num_values for one in parts):
         return None
@@ -54,7 +54,10 @@ def _bounds(parts: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
 
 
 def _json(value: object, *, up: bool) -> Any:
-    """Return a bound for JSON; None for a type without one. Times have milliseconds, so a maximum is rounded up."""
+    """Return a minimum or maximum as JSON. None if its type has no form in JSON, or if the text is too long.
+
+    `up`: it is a maximum. Times are cut to milliseconds, so a maximum is rounded up.
+    """
     if isinstance(value, bool):
         return None
     if isinstance(value, int):

@@ -1,7 +1,8 @@
 """Conversion of records to the columns of a view, and of columns to records.
 
-A record that cannot be decoded does not fail the query. The columns that cannot be read are null, and the column
-`_malformed` is not null: it holds the text of the record for json and csv, and the reason for a schema registry.
+A record that cannot be decoded does not fail the query. Its columns that cannot be read are null. Its column
+`_malformed` has the text of the record for json and csv, or the reason for a schema registry; it is null for other
+records.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from minikafka.spark.registry.records import REASON as FAILURE
 from minikafka.spark.registry.records import VALUE
 
 MALFORMED: Final = "_malformed"
-"""Name of the column that marks a record which cannot be decoded; null for valid records."""
+"""Name of the column that marks malformed records. It is null for valid records."""
 REASON: Final = "_reason"
-"""Name of the column of malformed records with the reason why they cannot be decoded."""
+"""Name of the column with the reason why a record cannot be decoded. Only malformed records have it."""
 RECORDS: Final = "records"
 SHOWN_MAX: Final = 100
 """Maximum length of a value in the reason why a record is malformed."""
