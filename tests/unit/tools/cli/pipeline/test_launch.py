@@ -95,6 +95,7 @@ def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, mes
         ("window t --checkpoint c --to w --watermark 5", "--watermark must be a duration"),
         ("window t --by name", "--by must be one of key, topic"),
         ("window t --continuous", "--continuous needs --checkpoint"),
+        ("window t u --to u", "--to must be a topic that is not read by this command, not u"),
         ("window t --parquet a --to b", "give one of --parquet and --to"),
         ("window t --plot a.gif", "must end in .png or .html"),
         ("lag g --for 3", "--for must be a duration"),
