@@ -22,8 +22,11 @@ def clicks_per_user() -> None:
     """Count slow clicks, then check what the run has read."""
     run = BashOperator(
         task_id="run",
-        bash_command="./run-pipeline clicks.toml --command-config client.properties && tail -n 1 clicks.toml.runs",
+        bash_command="./run-pipeline clicks.toml --bootstrap kafka-1:9092 --command-config client.properties"
+        " && tail -n 1 clicks.toml.runs",
         cwd=PLACE,
+        env={"PATH": f"{PLACE}/.venv/bin:/usr/bin:/bin"},
+        append_env=True,
         skip_on_exit_code=75,  # another run still goes on
         do_xcom_push=True,  # the last line of the output: the summary
     )

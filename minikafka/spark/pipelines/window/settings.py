@@ -88,7 +88,9 @@ class WindowSettings:
         if self.parquet and self.to:
             raise ConfigError("give one of --parquet and --to, not both")
         if self.to in self.topics:
-            raise ConfigError(f"--to must be a topic that is not read by this command, not {self.to}")
+            raise ConfigError(
+                f"--to must be a topic that is not read by this command, not {self.to}"
+            )
         if self.dead_letter is not None and self.dead_letter in (*self.topics, self.to):
             raise ConfigError(
                 f"--dead-letter must be a topic that is neither read nor written by this command,"

@@ -5,14 +5,18 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import runpy
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from minikafka.spark.pipelines.run.definition import Overrides, parse
+from minikafka.tools.cli.pipeline import pipeline
+from minikafka.tools.cli.pipeline.launch import Launch
 
 EXAMPLES = Path(__file__).parents[5] / "examples" / "schedule"
 
@@ -61,6 +65,31 @@ def test_pipeline_of_the_examples_is_valid():
     file = EXAMPLES / "clicks.toml"
     definition = parse(file.read_text(), str(file), Overrides(lambda: "127.0.0.1:9092"))
     assert definition.sources[0].options["commitOffsetsToGroup"] == "clicks-per-user"
+
+
+@pytest.mark.parametrize("name", ["crontab", "clicks.service", "clicks_dag.py"])
+def test_scheduler_runs_minikafka_with_the_address_of_the_brokers(tmp_path, monkeypatch, name):
+    program = tmp_path / ".venv" / "bin" / "minikafka"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "$*"\n')
+    program.chmod(0o755)
+    for file in ("run-pipeline", "clicks.toml"):
+        shutil.copy(EXAMPLES / file, tmp_path)
+    (tmp_path / "client.properties").write_text("security.protocol=PLAINTEXT\n")
+    text = (EXAMPLES / name).read_text().replace("/srv/clicks", str(tmp_path))
+    text = text.replace("{PLACE}", str(tmp_path))
+    command = re.search(r"run-pipeline (clicks\.toml.* client\.properties)", text)
+    path = re.search(r'PATH"?[=:][ f"]*([^\n"]+)', text)
+    assert command is not None
+    assert path is not None
+    ran = ["sh", "-c", f"./{command[0]}"]
+    subprocess.run(ran, cwd=tmp_path, env={"PATH": path[1]}, check=True)
+    words = (tmp_path / "clicks.toml.runs").read_text().split()
+    servers: list[str] = []
+    monkeypatch.setattr(Launch, "run", lambda *_, brokers, **__: servers.extend(brokers))
+    monkeypatch.chdir(tmp_path)
+    ended = CliRunner().invoke(pipeline, words[1:])
+    assert (ended.exit_code, servers) == (0, ["kafka-1:9092"]), ended.output
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
