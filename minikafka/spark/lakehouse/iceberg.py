@@ -83,6 +83,8 @@ _UNSURE: Final = (
     *("ServiceUnavailableError", "TooManyRequestsError"),
 )
 """Errors after which a request may be repeated. A commit may have been made."""
+_LOCKED: Final = "database is locked"
+"""What SQLite says while another process writes the catalog."""
 _RETRIES: Final = "commit.retry.num-retries"
 _TRANSFORMS: Final = {"identity", "day", "hour"}
 """The transforms of the partitionings that `partition_by` can name."""
@@ -155,7 +157,8 @@ class IcebergTable:
         except MinikafkaError:
             raise
         except Exception as error:  # catalogs raise errors of many libraries
-            kind = NoAnswer if type(error).__name__ in _UNSURE else TableError
+            is_passing = type(error).__name__ in _UNSURE or _LOCKED in str(error)
+            kind = NoAnswer if is_passing else TableError
             raise kind(self._sentence(error)) from error
 
     def _sentence(self, error: Exception) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, setti
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
-from minikafka.spark.lakehouse import iceberg
+from minikafka.spark.lakehouse import iceberg, tables
 from minikafka.spark.lakehouse.columns import SchemaNarrows
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.tables import (
@@ -119,6 +121,25 @@ def test_catalog_that_comes_back_during_a_commit_gets_the_rows(tmp_path, monkeyp
 
     monkeypatch.setattr(type(table), "newest", fails)
     table.commit(TableChange(files, {"minikafka.batch": 0}))
+    assert offsets_of(ICEBERG, tmp_path) == [0, 1, 2]
+
+
+def test_commit_waits_while_another_process_has_locked_the_catalog_file(tmp_path, monkeypatch):
+    catalog = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db?timeout=0.05"}
+    table = open_table(settings_of(ICEBERG, tmp_path, catalog=catalog))
+    files = staged(table, rows(0, 3))
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as other:
+        other.execute("begin exclusive")
+        pauses: list[int] = []
+
+        def release(number: int) -> None:
+            pauses.append(number)
+            if len(pauses) == 2:
+                other.execute("rollback")
+
+        monkeypatch.setattr(tables, "_pause", release)
+        table.commit(TableChange(files, {"minikafka.batch": 0}))
+    assert pauses == [0, 1]
     assert offsets_of(ICEBERG, tmp_path) == [0, 1, 2]
 
 
