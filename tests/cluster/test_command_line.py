@@ -24,6 +24,8 @@ from minikafka.tools.cluster import ClusterError, LocalCluster, processes
 from minikafka.tools.cluster.processes import ProcessId, identify, is_alive, send_signal
 
 POLL_SECONDS = 0.02
+HEALTH_POLL_SECONDS = 0.3
+"""Pause between two commands that ask for the health, because each needs the processor as long as this."""
 
 
 def ok(*arguments: str, cwd: Path, stdin: str = "") -> str:
@@ -203,7 +205,7 @@ def wait_until_healthy(cwd: Path) -> None:
     deadline = time.monotonic() + 60
     while (done := run("cluster", "health", cwd=cwd)).code:
         assert time.monotonic() < deadline, done.out + done.err
-        time.sleep(POLL_SECONDS)
+        time.sleep(HEALTH_POLL_SECONDS)
 
 
 @pytest.mark.parametrize(
