@@ -61,6 +61,28 @@ def test_script_ends_with_75_while_another_run_holds_the_lock(script, tmp_path):
     assert (tmp_path / "a.toml.runs").read_text() == "running\nthird\n"
 
 
+def test_script_passes_sigterm_on_and_waits_for_the_summary(script, tmp_path):
+    os.mkfifo(tmp_path / "ready")
+    run = script("trap 'echo stopped; exit 130' TERM; echo > ready; while :; do sleep 0.1; done")
+    (tmp_path / "ready").read_text()
+    run.terminate()
+    assert run.wait(30) == 130
+    assert (tmp_path / "a.toml.runs").read_text() == "stopped\n"
+
+
+def test_script_ends_with_75_while_the_pipeline_of_a_killed_run_goes_on(script, tmp_path):
+    for name in ("ready", "go"):
+        os.mkfifo(tmp_path / name)
+    killed = script("echo > ready; read word < go; echo > ready")
+    (tmp_path / "ready").read_text()
+    killed.kill()
+    killed.wait(30)
+    with (tmp_path / "go").open("w") as go:
+        assert script("echo second").wait(30) == 75
+        go.write("on\n")
+    (tmp_path / "ready").read_text()
+
+
 def test_pipeline_of_the_examples_is_valid():
     file = EXAMPLES / "clicks.toml"
     definition = parse(file.read_text(), str(file), Overrides(lambda: "127.0.0.1:9092"))
