@@ -13,6 +13,8 @@ NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does 
 OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
 
 
+EXPIRED: Final = re.compile(r"ExpiredToken|TokenExpired|RequestExpired|InvalidToken")
+"""What stores say about credentials that have expired, with the status of a wrong request."""
 NO_ANSWER: Final = re.compile(
     r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request|operation timed out"
     r"|NETWORK_CONNECTION|curlCode"
@@ -50,8 +52,8 @@ _REASONS: Final = (
         r"SignatureDoesNotMatch",
         f"the secret does not belong to the access key: correct secret_access_key {OPTION}",
     ),
-    _known(
-        r"ExpiredToken|TokenExpired|RequestExpired|InvalidToken",
+    _Known(
+        EXPIRED,
         f"the credentials have expired: renew session_token and its keys {OPTION}",
     ),
     _known(

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import NO_BUCKET, OPTION, explained
+from minikafka.spark.storage.explain import EXPIRED, NO_BUCKET, OPTION, explained
 from minikafka.spark.storage.store import StorageError, StorageRefused
 
 try:
@@ -71,7 +71,8 @@ class ObjectStore:
         except _TAKEN:
             raise
         except _FAILURES as error:
-            kind = StorageRefused if isinstance(error, _REFUSALS) else StorageError
+            is_refused = isinstance(error, _REFUSALS) or EXPIRED.search(str(error))
+            kind = StorageRefused if is_refused else StorageError
             raise kind(explained(self.url, name, verb, error)) from error
 
     def files(self, folder: str = "") -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from support.spark.request_server import RequestServer, body_of, respond
 
 from minikafka.spark.storage.object_store import ObjectStore
-from minikafka.spark.storage.store import StorageError
+from minikafka.spark.storage.store import StorageError, StorageRefused
 
 REFUSED = {
     "InvalidAccessKeyId": (403, "does not know the access key: correct access_key_id"),
@@ -60,10 +60,11 @@ def test_refusal_is_one_sentence_with_place_and_remedy_but_no_secret(refusing):
         assert "hidden-secret" not in str(caught.value)
 
 
-def test_refusal_of_a_conditional_write_is_told_at_once(refusing):
+@pytest.mark.parametrize("name", ["AccessDenied", "ExpiredToken"])
+def test_refusal_of_a_conditional_write_is_told_without_a_second_attempt(refusing, name):
     endpoint, code = refusing
-    code[:] = ["AccessDenied"]
-    with pytest.raises(StorageError, match="no right to write here"):
+    code[:] = [name]
+    with pytest.raises(StorageRefused):
         store(endpoint).create("_lock", b"")
 
 
