@@ -140,7 +140,7 @@ class TomlTable:
         if isinstance(value, str | int):
             return str(value)
         if isinstance(value, Mapping):
-            return json.dumps(value)
+            return json.dumps(value, default=str)
         raise self.error(
             f"{name} must be a string, a whole number, true or false, not {shown(value)}"
         )
@@ -154,11 +154,8 @@ class TomlTable:
 
 def shown(value: object) -> str:
     """Return a TOML value as text for an error message."""
-    return (
-        f"the table {json.dumps(value)}"
-        if isinstance(value, Mapping)
-        else json.dumps(value, default=str)
-    )
+    text = json.dumps(value, default=str)
+    return f"the table {text}" if isinstance(value, Mapping) else text
 
 
 def _either(words: Collection[str]) -> str:

@@ -344,6 +344,13 @@ MISTAKES = {
     PIPELINE + SOURCE + f"dead_letter = 'd'\n{JSON}[sink]\nkind = 'topic'\ntopic = 'd'": (
         "f.toml, [source.clicks]: dead_letter: the sink writes to d: name another topic"
     ),
+    "[pipeline]\nname = {since = 2026-01-01}" + SOURCE + SINK: (
+        'f.toml, [pipeline]: name must be a string, not the table {"since": "2026-01-01"}'
+    ),
+    PIPELINE + SOURCE + "startingOffsets = {clicks = 2026-01-01}\n" + SINK: (
+        "f.toml, [source.clicks]: option startingOffsets must be earliest, latest or JSON such as"
+        ' {"clicks":{"0":23,"1":-2}}, not \'{"clicks": "2026-01-01"}\''
+    ),
     PIPELINE + SOURCE + "[sink]\nkind = 'kafka'": (
         'f.toml, [sink]: kind must be "topic" or "parquet" or "delta" or "iceberg" or "console", not'
         ' "kafka"'
