@@ -243,7 +243,7 @@ class RegistryClient:
         if self._address.authorization:
             headers["Authorization"] = self._address.authorization
         try:
-            connection.request(method, parts.path + path, body, headers)
+            _send(connection, method, parts.path + path, body, headers)
             response = connection.getresponse()
             return _Response(response.status, _parsed(response.read()))
         finally:
@@ -274,6 +274,19 @@ class RegistryClient:
         else:
             text = "the user has no right to this schema (HTTP 403); grant it, or log in as another user"
         return RegistryError(f"{URL} {self._address}: {text}")
+
+
+def _send(connection: http.client.HTTPConnection, *request: Any) -> None:
+    """Send a request. Raises the alert of a registry that has closed the connection, else the error of the socket.
+
+    With TLS 1.3, a registry refuses the certificate of its client after the handshake.
+    """
+    try:
+        connection.request(*request)
+    except (ssl.SSLEOFError, ConnectionError):
+        if isinstance(connection.sock, ssl.SSLSocket):
+            connection.sock.recv(1)
+        raise
 
 
 def _check_certificates(url: str, error: Exception) -> None:
