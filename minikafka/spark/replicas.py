@@ -251,7 +251,8 @@ class _Opened:
         self._file: BinaryIO = open(path, "rb", buffering=0)  # noqa: SIM115 - closed in __del__
 
     def __del__(self) -> None:
-        self._file.close()
+        if hasattr(self, "_file"):  # else it could not be opened
+            self._file.close()
 
     def read(self, place: _Place) -> bytes:
         self._file.seek(place.position)

@@ -67,6 +67,8 @@ class Coordinator:
                 if answer.error in _MOVED:
                     self._address = None
             if not deadline.wait_to_retry():
+                if answer is not None:
+                    raise Unreachable(f"{self} refuses: {ErrorCode(answer.error).name}")
                 raise Unreachable(f"{self} does not answer")
 
     def _ask(

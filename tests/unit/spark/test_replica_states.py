@@ -1,12 +1,15 @@
-"""The states of transactional batches, from tables of batches in rising order of offsets."""
+"""The states of transactional batches in rising order of offsets, and segments that were deleted."""
 
 from __future__ import annotations
+
+import gc
+import sys
 
 import pyarrow as pa
 import pytest
 
 from minikafka.kafka.records.transactions import ABORT, ABORTED, COMMIT, OPEN, VISIBLE
-from minikafka.spark.replicas import read_states
+from minikafka.spark.replicas import _Opened, read_states
 
 ROWS = [
     (1, "t", 0, 0, 7, None),
@@ -48,3 +51,12 @@ def test_batch_has_the_state_of_its_producers_next_marker(size: int) -> None:
 
 def test_tables_without_transactions_yield_no_rows() -> None:
     assert list(read_states([])) == []
+
+
+def test_segment_that_was_deleted_during_a_check_raises_one_error(tmp_path, monkeypatch):
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    with pytest.raises(FileNotFoundError):
+        _Opened(str(tmp_path / "gone.log"))
+    gc.collect()
+    assert unraisable == []
