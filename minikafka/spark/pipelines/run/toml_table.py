@@ -84,7 +84,10 @@ class TomlTable:
         self._read[key] = None
         if key not in self.values:
             return None
-        return TomlTable(f"{self.where} {key}", self.values[key])
+        value = self.values[key]
+        if not isinstance(value, Mapping):
+            raise self.error(f"{key} must be a table of keys, not {shown(value)}")
+        return TomlTable(f"{self.where} {key}", value)
 
     def mapping(self, key: str) -> dict[str, str]:
         """Return the table that a key contains, with its values as texts; {} if the key is missing."""

@@ -225,6 +225,7 @@ MISTAKES = {
     SOURCE + SINK: "f.toml: the table [pipeline] is missing",
     PIPELINE + SINK: "f.toml: a table [source.NAME] is missing",
     PIPELINE + SOURCE: "f.toml: the table [sink] is missing",
+    PIPELINE + SOURCE + "[[sink]]": "f.toml: sink must be a table of keys, not [{}]",
     PIPELINE + "nam = 1" + SOURCE + SINK: "f.toml, [pipeline]: unknown key nam: did you mean name?",
     PIPELINE + SOURCE + "topik = 1" + SINK: (
         "f.toml, [source.clicks]: unknown key topik: did you mean topic?"
