@@ -104,9 +104,9 @@ def test_returning_broker_has_its_former_ports() -> None:
 
 
 def test_new_first_port_also_moves_retired_brokers() -> None:
-    two = planned(planned(brokers=3, port=31_000), brokers=2)
-    moved = planned(planned(two, port=31_500), brokers=3)
-    assert ports(moved) == [31_500, 31_501, 31_502]
+    two = planned(planned(brokers=3, port=11_000), brokers=2)
+    moved = planned(planned(two, port=11_500), brokers=3)
+    assert ports(moved) == [11_500, 11_501, 11_502]
 
 
 @pytest.mark.parametrize(("first", "brokers"), [(65_535, 1), (65_533, 3)])
@@ -146,34 +146,34 @@ def test_first_port_0_does_not_change_the_ports_of_running_brokers() -> None:
 
 
 def test_cluster_file_replaces_recorded_values_only_after_it_was_edited() -> None:
-    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 31000", None)
-    assert planned_from("[cluster]\nbrokers = 2\nport = 31000", two) == (two, ())
+    two, _ = planned_from("[cluster]\nbrokers = 2\nport = 11000", None)
+    assert planned_from("[cluster]\nbrokers = 2\nport = 11000", two) == (two, ())
     grown = planned(two, brokers=4, config=ClusterConfig.parse("[cluster]\nbrokers = 2"))
     assert len(planned_from("[cluster]\nbrokers = 2", grown)[0].brokers) == 4
-    edited, postponed = planned_from("[cluster]\nbrokers = 3\nport = 31500", grown)
-    assert (ports(edited), postponed) == ([31_500, 31_501, 31_502], ())
-    assert planned_from("[cluster]\nbrokers = 3\nport = 31500", edited) == (edited, ())
+    edited, postponed = planned_from("[cluster]\nbrokers = 3\nport = 11500", grown)
+    assert (ports(edited), postponed) == ([11_500, 11_501, 11_502], ())
+    assert planned_from("[cluster]\nbrokers = 3\nport = 11500", edited) == (edited, ())
 
 
 def test_cluster_file_edit_that_needs_stopped_brokers_is_postponed_until_they_stop() -> None:
-    three, _ = planned_from("[cluster]\nbrokers = 3\nport = 31000", None)
-    text = "[cluster]\nbrokers = 2\nport = 31500\n[zookeeper]\nconnect = 'h:2181'"
+    three, _ = planned_from("[cluster]\nbrokers = 3\nport = 11000", None)
+    text = "[cluster]\nbrokers = 2\nport = 11500\n[zookeeper]\nconnect = 'h:2181'"
     kept, postponed = planned_from(text, three, running=(1, 2, 3))
     assert kept == three
     assert postponed == (
         "cluster.brokers = 2: takes effect after minikafka stop 3 and minikafka up",
-        "cluster.port = 31500: takes effect after minikafka down and minikafka up",
+        "cluster.port = 11500: takes effect after minikafka down and minikafka up",
         f"zookeeper.connect = h:2181: the cluster uses {three.zookeeper} (embedded) "
         "until minikafka down and minikafka up",
     )
     down, postponed = planned_from(text, kept)
-    assert (ports(down), down.zookeeper, postponed) == ([31_500, 31_501], "h:2181", ())
+    assert (ports(down), down.zookeeper, postponed) == ([11_500, 11_501], "h:2181", ())
 
 
 def test_edited_port_that_running_brokers_already_use_is_not_called_postponed() -> None:
-    three, _ = planned_from("[cluster]\nport = 31000", None)
-    moved = planned(three, port=31_500)
-    assert planned_from("[cluster]\nport = 31500", moved, running=(1, 2, 3))[1] == ()
+    three, _ = planned_from("[cluster]\nport = 11000", None)
+    moved = planned(three, port=11_500)
+    assert planned_from("[cluster]\nport = 11500", moved, running=(1, 2, 3))[1] == ()
     assert planned_from("[cluster]\nport = 0", moved, running=(1, 2, 3))[1] == ()
 
 
@@ -184,11 +184,11 @@ def test_raised_broker_count_in_the_cluster_file_adds_brokers_to_a_running_clust
 
 
 def test_cluster_file_named_by_the_user_replaces_recorded_values_even_if_unchanged() -> None:
-    config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 31000")
+    config = ClusterConfig.parse("[cluster]\nbrokers = 2\nport = 11000")
     two = planned(config=config)
-    four = planned(two, brokers=4, port=31_500, config=config)
+    four = planned(two, brokers=4, port=11_500, config=config)
     assert ports(planned(four, config=config)) == ports(four)
-    assert ports(planned(four, config=replace(config, was_named=True))) == [31_000, 31_001]
+    assert ports(planned(four, config=replace(config, was_named=True))) == [11_000, 11_001]
 
 
 def with_metrics_port(first: int, before: ClusterRecord | None = None) -> ClusterRecord:
@@ -352,12 +352,12 @@ def test_ports_of_a_listener_are_consecutive_and_stay() -> None:
 
 
 def test_cluster_file_with_listeners_has_plaintext_only_if_it_sets_its_port() -> None:
-    both, _ = planned_from("[cluster]\nport = 31000\n[listeners]\nssl = 31010\nX = 31020", None)
+    both, _ = planned_from("[cluster]\nport = 11000\n[listeners]\nssl = 11010\nX = 11020", None)
     assert both.listener_names == ("PLAINTEXT", "SSL", "X")
-    assert both.bootstrap == "127.0.0.1:31000,127.0.0.1:31001,127.0.0.1:31002"
-    secured, _ = planned_from("[listeners]\nSSL = 31010\nX = 31020", None)
+    assert both.bootstrap == "127.0.0.1:11000,127.0.0.1:11001,127.0.0.1:11002"
+    secured, _ = planned_from("[listeners]\nSSL = 11010\nX = 11020", None)
     assert secured.listener_names == ("SSL", "X")
-    assert secured.bootstrap == "127.0.0.1:31010,127.0.0.1:31011,127.0.0.1:31012"
+    assert secured.bootstrap == "127.0.0.1:11010,127.0.0.1:11011,127.0.0.1:11012"
     assert planned_from("", None)[0].listener_names == ("PLAINTEXT",)
 
 
@@ -371,44 +371,44 @@ def test_argument_with_listeners_has_plaintext_only_with_the_argument_port() -> 
 
 
 def test_port_of_plaintext_is_refused_for_a_cluster_without_it() -> None:
-    secured, _ = planned_from("[listeners]\nSSL = 31010", None)
+    secured, _ = planned_from("[listeners]\nSSL = 11010", None)
     with pytest.raises(ClusterError, match=r"which the cluster does not have: set cluster\.port"):
         planned(secured, port=0)
 
 
 def test_listener_that_a_file_adds_gets_its_ports_while_brokers_run() -> None:
-    before, _ = planned_from("[cluster]\nport = 31000", None)
-    text = "[cluster]\nport = 31000\n[listeners]\nSSL = 31010"
+    before, _ = planned_from("[cluster]\nport = 11000", None)
+    text = "[cluster]\nport = 11000\n[listeners]\nSSL = 11010"
     after, postponed = planned_from(text, before, running=(1, 2, 3))
-    assert (ports_of("SSL", after), postponed) == ([31_010, 31_011, 31_012], ())
+    assert (ports_of("SSL", after), postponed) == ([11_010, 11_011, 11_012], ())
     assert ports(after) == ports(before)
 
 
 def test_listener_that_a_file_moves_or_removes_keeps_its_ports_while_brokers_run() -> None:
-    before, _ = planned_from("[cluster]\nport = 31000\n[listeners]\nSSL = 31010", None)
-    moved = "[listeners]\nSSL = 31020"
+    before, _ = planned_from("[cluster]\nport = 11000\n[listeners]\nSSL = 11010", None)
+    moved = "[listeners]\nSSL = 11020"
     kept, postponed = planned_from(moved, before, running=(1,))
     assert kept.brokers == before.brokers
     assert postponed == (
         "the listener PLAINTEXT is kept until minikafka down and minikafka up",
-        "listeners.SSL = 31020: takes effect after minikafka down and minikafka up",
+        "listeners.SSL = 11020: takes effect after minikafka down and minikafka up",
     )
     after, postponed = planned_from(moved, kept)
     assert (after.listener_names, postponed) == (("SSL",), ())
-    assert ports_of("SSL", after) == [31_020, 31_021, 31_022]
-    removed, postponed = planned_from("[cluster]\nport = 31000", kept)
+    assert ports_of("SSL", after) == [11_020, 11_021, 11_022]
+    removed, postponed = planned_from("[cluster]\nport = 11000", kept)
     assert (removed.listener_names, postponed) == (("PLAINTEXT",), ())
 
 
 def test_two_listeners_with_one_port_are_refused() -> None:
     with pytest.raises(
         ClusterError,
-        match=r"^port 31002 cannot be used for the listener SSL of broker 1 and for the clients of broker 3: "
+        match=r"^port 11002 cannot be used for the listener SSL of broker 1 and for the clients of broker 3: "
         r"choose another listeners\.SSL or cluster\.port",
     ):
-        planned_from("[cluster]\nport = 31000\n[listeners]\nSSL = 31002", None)
+        planned_from("[cluster]\nport = 11000\n[listeners]\nSSL = 11002", None)
     with pytest.raises(ClusterError, match="for the metrics of broker 1 and for the listener SSL"):
-        planned_from("[cluster]\nmetrics.port = 31010\n[listeners]\nSSL = 31010", None)
+        planned_from("[cluster]\nmetrics.port = 11010\n[listeners]\nSSL = 11010", None)
 
 
 def test_error_about_the_port_of_a_listener_out_of_range_names_the_key_or_argument() -> None:
