@@ -243,7 +243,8 @@ class DeltaLakeTable:
                     commit_properties=self._properties(change.marks, change.notes),
                 )
             except self._errors.CommitFailedError as error:
-                raise NotCommitted(self._sentence(error)) from error
+                kind = TableError if _UNSUPPORTED.search(str(error)) else NotCommitted
+                raise kind(self._sentence(error)) from error
 
     def _properties(self, marks: Marks, notes: Mapping[str, str]) -> Any:
         """Return the marks and notes of a commit, as the library wants them."""
