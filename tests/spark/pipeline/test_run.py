@@ -284,7 +284,7 @@ name = "result"
 sql = "{}"
 [sink]
 kind = "topic"
-topic = "run-wrong"
+topic = "run-out"
 """
 WRONG = {
     ("", "select nothing from lines"): "nothing",
@@ -302,7 +302,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG, ids=WRONG.values())
 async def test_error_of_an_invalid_query_is_one_line(client, pipeline, wrong):
     if "run-wrong" not in await client.list_topics():
-        await client.create_topics(NewTopic("run-wrong", 1, 3))
+        await client.create_topics(NewTopic("run-wrong", 1, 3), NewTopic("run-out", 1, 3))
         await client.produce("run-wrong", [Record(value=b"a")], partition=0)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of Spark or ours; the line is checked
         pipeline(BATCH.format(*wrong))

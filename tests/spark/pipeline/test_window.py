@@ -332,7 +332,7 @@ async def test_each_run_of_a_stream_accounts_for_every_record_that_it_read(
         ({"value": "ms"}, r"--value must be one of \$.field"),
         ({"checkpoint": "c"}, "--parquet DIR or --to TOPIC"),
         ({"parquet": "p", "to": "t"}, "not both"),
-        ({"checkpoint": "c", "to": "t", "plot": "p.png"}, "--plot of a stream needs --parquet"),
+        ({"checkpoint": "c", "to": "out", "plot": "p.png"}, "--plot of a stream needs --parquet"),
         ({"plot": "p.pdf"}, r"\.png or \.html"),
     ],
 )
