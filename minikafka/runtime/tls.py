@@ -494,13 +494,14 @@ async def connect_tls(
 
     Raises OSError, of which ssl.SSLError is a subclass.
     """
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(
-        lambda: TlsConnected(factory, after_read, client.context, host),
-        host,
-        port,
-        local_addr=source,
-    )
+    connection = TlsConnected(factory, after_read, client.context, host)
+    try:
+        await asyncio.get_running_loop().create_connection(
+            lambda: connection, host, port, local_addr=source
+        )
+    except asyncio.CancelledError:
+        connection.ready.cancel()  # the event loop closes the socket, and nobody waits for the handshake
+        raise
     try:
         await connection.ready
     except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from support.until import until
 from minikafka.base.config.security import SecurityKeys
 from minikafka.base.errors import ConfigError
 from minikafka.base.ports import Buffer, Link, Listener
-from minikafka.runtime.tls import RenewableTls, TlsServer
+from minikafka.runtime.tls import RenewableTls, TlsConnected, TlsServer
 from minikafka.runtime.tls_keys import source_of
 from minikafka.runtime.transport import SocketTransport
 
@@ -299,6 +299,24 @@ async def test_handshake_of_a_server_that_says_nothing_can_be_cancelled() -> Non
             async with asyncio.timeout(10):
                 while await asyncio.get_running_loop().sock_recv(accepted, 4096):
                     pass
+
+
+async def test_connecting_that_is_cancelled_as_the_socket_opens_leaves_no_error_behind(
+    serve: Serve, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await serve(of_server(authority))
+    made = TlsConnected.connection_made
+
+    def cancel(connection: TlsConnected, transport: asyncio.BaseTransport) -> None:
+        made(connection, transport)
+        connecting.cancel()
+
+    monkeypatch.setattr(TlsConnected, "connection_made", cancel)
+    connecting = asyncio.ensure_future(served.connect(of_client(authority)))
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
+    await until(lambda: bool(served.accepted))
+    await served.accepted[0].ended
 
 
 @pytest.mark.key("ssl.enabled.protocols")
