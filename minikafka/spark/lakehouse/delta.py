@@ -19,6 +19,7 @@ from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.columns import evolution
 from minikafka.spark.lakehouse.delta_stats import statistics
 from minikafka.spark.lakehouse.places import (
+    StoreOptions,
     absolute,
     check_unused,
     check_uri,
@@ -99,13 +100,15 @@ class DeltaLakeTable:
         data_files(self._place, self._of_files)
 
     @property
-    def _of_files(self) -> dict[str, str]:
+    def _of_files(self) -> StoreOptions:
         """The options of the store for those who write data files, without those of commits."""
-        return {
-            name: value
-            for name, value in self._settings.storage.items()
-            if not any(part in name.lower() for part in _LOCKING)
-        }
+        return StoreOptions(
+            {
+                name: value
+                for name, value in self._settings.storage.items()
+                if not any(part in name.lower() for part in _LOCKING)
+            }
+        )
 
     def exists(self) -> bool:
         """True if the table exists."""

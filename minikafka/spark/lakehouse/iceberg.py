@@ -25,6 +25,7 @@ from minikafka.base.errors import ConfigError, MinikafkaError
 from minikafka.spark.lakehouse import iceberg_upkeep as upkeep
 from minikafka.spark.lakehouse.columns import Evolution, evolution
 from minikafka.spark.lakehouse.places import (
+    NO_OPTIONS,
     absolute,
     check_unused,
     check_uri,
@@ -225,7 +226,7 @@ class IcebergTable:
         catalog = self._catalog()
         location = file_uri(self._place) if self._place else None
         if location and not is_remote(location):
-            check_unused(self._local, {}, _OWN, self.exists)
+            check_unused(self._local, NO_OPTIONS, _OWN, self.exists)
         with self._committing():
             catalog.create_namespace_if_not_exists(self._settings.name.rpartition(".")[0])
             creating = catalog.create_table_transaction(
@@ -423,7 +424,7 @@ def _layout(table: Any, rows: pa.Schema, rules: Sequence[PartitionRule]) -> Layo
     known = {field.name.lower(): field for field in _schema(table)}
     columns = pa.schema([known[name.lower()] for name in rows.names])
     directory = f"{local_path(table.location())}/data"
-    storage = storage_of(table.io.properties) if is_remote(directory) else {}
+    storage = storage_of(directory, table.io.properties)
     return Layout(tuple(columns.names), columns, check_rules(rules, columns), directory, storage)
 
 

@@ -61,7 +61,7 @@ def _groups(tasks: Sequence[Any], target_bytes: int) -> Iterator[list[Any]]:
 
 def merged(table: Any, schema: pa.Schema, directory: str, tasks: Sequence[Any]) -> LakeFile:
     """Write the rows of the files of one partition to a new file."""
-    storage = storage_of(table.io.properties) if is_remote(directory) else {}
+    storage = storage_of(directory, table.io.properties)
     stage = FileStage(schema, (), directory, _LABEL, timestamps=KEEP, storage=storage)
     [file] = stage.files(_rows(table, tasks))
     return file._replace(key=tuple(_values(tasks[0].file)))

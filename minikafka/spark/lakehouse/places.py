@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import NO_ANSWER, explained
+from minikafka.spark.storage.explain import NO_ANSWER, OptionNames, explained, names_in_storage
 from minikafka.spark.storage.local import sync, writing
 from minikafka.spark.storage.store import StorageError
 
@@ -37,6 +38,23 @@ _OF_PYICEBERG: Final = {
 
 _PREFIXES: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "abfs": "adls", "abfss": "adls"}
 """The first word of pyiceberg's properties, by the scheme of a URI."""
+_ONLY_NAMES: Final = {
+    "gcs.service.host": "endpoint",
+    "gcs.oauth2.token": "service_account",
+    "adls.blob-storage-authority": "endpoint",
+}
+"""Further properties that a message names instead of an option. Their values differ from those of the option."""
+
+
+@dataclass(frozen=True)
+class StoreOptions:
+    """The options of the store of a table's files. `names`: how the user names them; None as `explained` has it."""
+
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    names: OptionNames | None = None
+
+
+NO_OPTIONS: Final = StoreOptions()
 
 
 class DataFiles(Protocol):
@@ -52,18 +70,18 @@ class DataFiles(Protocol):
         """Return the names of the folders in the directory, and on a local disk also those of its files."""
 
 
-def data_files(directory: str, storage: Mapping[str, str]) -> DataFiles:
-    """Return the files of a directory or URI. `storage`: the options of the store. Raises `ConfigError`."""
+def data_files(directory: str, storage: StoreOptions) -> DataFiles:
+    """Return the files of a directory or URI. Raises `ConfigError`."""
     if not is_remote(directory):
         return _Directory(local_path(directory))
     _check_scheme(directory, "az")
     from minikafka.spark.storage.object_store import ObjectStore
 
-    return ObjectStore(directory, storage)
+    return ObjectStore(directory, storage.values, storage.names)
 
 
 def check_unused(
-    place: str, storage: Mapping[str, str], own: Container[str], exists: Callable[[], bool]
+    place: str, storage: StoreOptions, own: Container[str], exists: Callable[[], bool]
 ) -> None:
     """Raise `ConfigError` if the place of a new table holds something else, which its upkeep could remove.
 
@@ -166,20 +184,22 @@ def refusal(place: str, properties: Mapping[str, str], error: Exception) -> str:
     pyarrow begins with a request for an object's size, whose answer has no reason. So the store is asked again, for a
     list. `properties`: those of pyiceberg.
     """
-    text = explained(place, "", "write", error)
+    storage = storage_of(place, properties)
     if not NO_ANSWER.search(str(error)):
         try:
-            data_files(place, storage_of(properties)).folders()
+            data_files(place, storage).folders()
         except StorageError as found:
-            text = str(found)
-    for key, name in _OF_PYICEBERG.items():
-        if key.partition(".")[0] == _PREFIXES.get(place.partition(":")[0]):
-            text = re.sub(rf"\b(set|correct|renew|check|and|or) {name}\b", rf"\1 {key}", text)
-    return text.replace("in the option storage", "in the properties of the catalog")
+            return str(found)
+    return explained(place, "", "write", error, storage.names)
 
 
-def storage_of(properties: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options of the store of an Iceberg table, from the properties with which pyiceberg reads it."""
+def storage_of(place: str, properties: Mapping[str, Any]) -> StoreOptions:
+    """Return the options of the store of an Iceberg table, from the properties with which pyiceberg reads it.
+
+    `place`: the path or URI of the table or of its files.
+    """
+    if not is_remote(place):
+        return NO_OPTIONS
     found = {
         name: str(properties[key]) for key, name in _OF_PYICEBERG.items() if properties.get(key)
     }
@@ -187,4 +207,16 @@ def storage_of(properties: Mapping[str, Any]) -> dict[str, str]:
         account = found.get("account_name", "")
         host = f"{account}{authority}" if authority[0] == "." else f"{authority}/{account}"
         found["endpoint"] = f"{properties.get('adls.blob-storage-scheme', 'https')}://{host}"
-    return found
+    return StoreOptions(found, _names_in_catalog(place))
+
+
+def _names_in_catalog(place: str) -> OptionNames:
+    """Return the names that options have among pyiceberg's properties."""
+    prefix = _PREFIXES.get(place.partition(":")[0], "")
+    keys = {
+        name: key
+        for key, name in (_OF_PYICEBERG | _ONLY_NAMES).items()
+        if key.partition(".")[0] == prefix
+    }
+    names = {**names_in_storage(place).names, **keys}
+    return OptionNames("the properties of the catalog", names)

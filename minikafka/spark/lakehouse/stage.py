@@ -8,9 +8,9 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from minikafka.base.errors import MinikafkaError
-from minikafka.spark.lakehouse.places import DataFiles, data_files
+from minikafka.spark.lakehouse.places import NO_OPTIONS, DataFiles, StoreOptions, data_files
 from minikafka.spark.lakehouse.rules import Key, PartitionRule, out_of_range, split
 from minikafka.spark.storage.local import writing
 from minikafka.spark.workers import one_line_errors
@@ -74,7 +74,7 @@ class FileStage:
     label: str
     timestamps: str = REFUSE
     compression: str = "zstd"
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage: StoreOptions = NO_OPTIONS
     """The options of the store, if `directory` is a URI. They may be secrets."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from minikafka.base.errors import MinikafkaError
+from minikafka.spark.lakehouse.places import NO_OPTIONS, StoreOptions
 from minikafka.spark.lakehouse.rules import PartitionRule
 from minikafka.spark.lakehouse.stage import NULL, FileStage, LakeFile
 
@@ -103,7 +104,7 @@ class Layout:
     schema: pa.Schema
     rules: tuple[PartitionRule, ...]
     directory: str
-    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    storage: StoreOptions = NO_OPTIONS
     """The options of the store, if `directory` is a URI."""
 
     def stage(self, label: str, settings: LakeSettings) -> FileStage:

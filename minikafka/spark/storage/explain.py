@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _CODE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>")
@@ -10,16 +11,42 @@ _MESSAGE: Final = re.compile(r"<Message>(?P<text>[^<]+)</Message>")
 _ADDRESS: Final = re.compile(r"https?://[^/\s\"']+")
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "specified bucket does not exist")
 """What S3, Azure and Google say if there is no bucket, each with the status of an absent object."""
-OPTION: Final = "in the option storage, or in the environment of the driver and of the executors"
-
-
 EXPIRED: Final = re.compile(r"ExpiredToken|TokenExpired|RequestExpired|InvalidToken")
 """What stores say about credentials that have expired, with the status of a wrong request."""
 NO_ANSWER: Final = re.compile(
     r"[Cc]onnection refused|dns error|[Cc]onnectError|trying to connect|error sending request|operation timed out"
     r"|NETWORK_CONNECTION|curlCode"
 )
-"""What the libraries say about a server that cannot be reached."""
+"""Words in the libraries' errors about a request that got no response."""
+_NAMES: Final = (
+    *("endpoint", "region", "access_key_id", "secret_access_key", "session_token"),
+    *("account_key", "sas_token", "service_account"),
+)
+
+
+class OptionNames(NamedTuple):
+    """How the user names the options of a store, for messages.
+
+    `place`: where the user sets them. `names`: the user's name of each option that a message may name.
+    """
+
+    place: str
+    names: Mapping[str, str]
+
+    @property
+    def where(self) -> str:
+        """The places from which the store takes an option, as the end of a sentence."""
+        return f"in {self.place}, or in the environment of the driver and of the executors"
+
+
+_OF_STORAGE: Final = OptionNames("the option storage", {name: name for name in _NAMES})
+
+
+def names_in_storage(url: str) -> OptionNames:
+    """Return the names in an option `storage` of a command, a function or a pipeline file."""
+    if url.startswith("gs:"):
+        return _OF_STORAGE._replace(names={**_OF_STORAGE.names, "endpoint": "base_url"})
+    return _OF_STORAGE
 
 
 class _Known(NamedTuple):
@@ -34,31 +61,39 @@ def _known(pattern: str, text: str) -> _Known:
 _REASONS: Final = (
     _known(
         r"computeMetadata|metadata\.google\.internal",
-        f"there are no credentials for Google: set service_account {OPTION}",
+        "there are no credentials for Google: set {service_account} {where}",
     ),
     _known(
         r"metadata/identity|AZURE_CLIENT_ID",
-        f"there are no credentials for Azure: set account_key or sas_token {OPTION}",
+        "there are no credentials for Azure: set {account_key} or {sas_token} {where}",
     ),
     _known(
         r"169\.254\.169\.254",
-        f"there are no credentials for S3: set access_key_id and secret_access_key {OPTION}",
+        "there are no credentials for S3: set {access_key_id} and {secret_access_key} {where}",
     ),
     _known(
-        r"InvalidAccessKeyId|AuthenticationFailed|invalid_grant",
-        f"the store does not know the access key: correct access_key_id {OPTION}",
+        r"InvalidAccessKeyId",
+        "the store does not know the access key: correct {access_key_id} {where}",
+    ),
+    _known(
+        r"AuthenticationFailed",
+        "the store refuses the key of the account: correct {account_key} or {sas_token} {where}",
+    ),
+    _known(
+        r"invalid_grant",
+        "the store does not know the account: correct {service_account} {where}",
     ),
     _known(
         r"SignatureDoesNotMatch",
-        f"the secret does not belong to the access key: correct secret_access_key {OPTION}",
+        "the secret does not belong to the access key: correct {secret_access_key} {where}",
     ),
     _Known(
         EXPIRED,
-        f"the credentials have expired: renew session_token and its keys {OPTION}",
+        "the credentials have expired: renew {session_token} and its keys {where}",
     ),
     _known(
         r"AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint|[Ii]ncorrectly configured region",
-        "the bucket is in another region: set region to the region of the bucket " + OPTION,
+        "the bucket is in another region: set {region} to the region of the bucket {where}",
     ),
     _known("|".join(NO_BUCKET), "there is no such bucket: create it, or correct the URI"),
     _known(
@@ -68,11 +103,11 @@ _REASONS: Final = (
     ),
     _known(
         r"401 Unauthorized|Unauthenticated",
-        f"the store refuses the credentials: correct them {OPTION}",
+        "the store refuses the credentials: correct them {where}",
     ),
     _Known(
         NO_ANSWER,
-        "{address} does not answer: check endpoint and the network of the driver and of the executors",
+        "{address} does not answer: check {endpoint} and the network of the driver and of the executors",
     ),
     _known(
         r"SlowDown|503 Service|500 Internal|502 Bad|504 Gateway|429 Too Many",
@@ -81,17 +116,22 @@ _REASONS: Final = (
 )
 
 
-def explained(url: str, name: str, verb: str, error: BaseException) -> str:
-    """Return a sentence for the error of a request. `verb`: what the request should do, such as `write`."""
+def explained(
+    url: str, name: str, verb: str, error: BaseException, options: OptionNames | None = None
+) -> str:
+    """Return a sentence for the error of a request. `verb`: what the request should do, such as `write`.
+
+    `options`: how the user names the options of the store; None for those in an option `storage`.
+    """
+    options = options or names_in_storage(url)
     place, text = (f"{url}/{name}" if name else url), str(error)
     for reason in _REASONS:
         if reason.pattern.search(text):
             found = _ADDRESS.search(text)
             address = found[0] if found else "the store"
-            return f"{place}: {reason.text.format(verb=verb, address=address)}"
-    return (
-        f"{place} cannot be {_DONE[verb]}: {_essence(text)}: check the URI and the option storage"
-    )
+            words = {**options.names, "where": options.where, "verb": verb, "address": address}
+            return f"{place}: {reason.text.format_map(words)}"
+    return f"{place} cannot be {_DONE[verb]}: {_essence(text)}: check the URI and {options.place}"
 
 
 _DONE: Final = {

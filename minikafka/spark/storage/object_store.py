@@ -18,7 +18,13 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import EXPIRED, NO_BUCKET, OPTION, explained
+from minikafka.spark.storage.explain import (
+    EXPIRED,
+    NO_BUCKET,
+    OptionNames,
+    explained,
+    names_in_storage,
+)
 from minikafka.spark.storage.store import StorageError, StorageRefused
 
 try:
@@ -46,19 +52,30 @@ Found = TypeVar("Found")
 
 
 class ObjectStore:
-    """The objects below a URI such as `s3://bucket/archive`, with the options of docs/pipelines.md, Object storage."""
+    """The objects below a URI such as `s3://bucket/archive`, with the options of docs/object-storage.md.
 
-    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+    `names`: how the user names the options, for messages; None for those in an option `storage`.
+    """
+
+    def __init__(
+        self, url: str, options: Mapping[str, str], names: OptionNames | None = None
+    ) -> None:
         self.url = url.rstrip("/")
+        self._names = names or names_in_storage(self.url)
         found = {name.lower(): value for name, value in options.items()}
         client: Any = {name: found.pop(name) for name in _OF_CLIENT & found.keys()}
         if _endpoint(found).startswith("http://"):
             client.setdefault("allow_http", "true")
         given: Any = found
         try:
-            self._store: Any = from_url(_for_library(self.url), config=given, client_options=client)
+            self._store: Any = from_url(
+                _for_library(self.url, self._names), config=given, client_options=client
+            )
         except _FAILURES as error:
-            raise ConfigError(explained(self.url, "", "open", error)) from None
+            raise ConfigError(self._sentence("", "open", error)) from None
+
+    def _sentence(self, name: str, verb: str, error: BaseException) -> str:
+        return explained(self.url, name, verb, error, self._names)
 
     def _ask(self, verb: str, name: str, request: Callable[[], Found]) -> Found:
         """Return the result of a request. Raises `StorageError` if it fails, but `FileNotFoundError` for no object."""
@@ -66,14 +83,14 @@ class ObjectStore:
             return request()
         except FileNotFoundError as error:
             if any(reason in str(error) for reason in NO_BUCKET):
-                raise StorageError(explained(self.url, name, verb, error)) from error
+                raise StorageError(self._sentence(name, verb, error)) from error
             raise
         except _TAKEN:
             raise
         except _FAILURES as error:
             is_refused = isinstance(error, _REFUSALS) or EXPIRED.search(str(error))
             kind = StorageRefused if is_refused else StorageError
-            raise kind(explained(self.url, name, verb, error)) from error
+            raise kind(self._sentence(name, verb, error)) from error
 
     def files(self, folder: str = "") -> list[str]:
         pages = self._ask("list", folder, lambda: [*obstore.list(self._store, folder or None)])
@@ -118,7 +135,7 @@ class ObjectStore:
                 return
             if isinstance(error, StorageError):
                 raise
-            raise StorageError(explained(self.url, name, "write", error)) from error
+            raise StorageError(self._sentence(name, "write", error)) from error
 
     def _size(self, name: str) -> int | None:
         with suppress(FileNotFoundError, StorageError):
@@ -182,7 +199,7 @@ def _endpoint(options: Mapping[str, str]) -> str:
     return given or next(filter(None, map(os.environ.get, _ADDRESS_VARIABLES)), "")
 
 
-def _for_library(url: str) -> str:
+def _for_library(url: str, names: OptionNames) -> str:
     """Return a URI in the form that the library knows: Hadoop's name for S3 is `s3a`, and a path is not an escaped one.
 
     The library would unescape `%20`, and cut the path at `#` and `?`.
@@ -191,7 +208,7 @@ def _for_library(url: str) -> str:
     place, _, path = rest.partition("/")
     if "@" in place and not scheme.lower().startswith("abfs"):
         raise ConfigError(
-            f"a URI of {scheme}:// must have no login before the bucket: set it {OPTION}"
+            f"a URI of {scheme}:// must have no login before the bucket: set it {names.where}"
         )
     return f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{place}/{quote(path)}"
 

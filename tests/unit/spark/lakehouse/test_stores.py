@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support.spark.store_servers import FailingProxy, Server, ServerProcess, run
 
 from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse.opening import open_table
-from minikafka.spark.lakehouse.places import storage_of
+from minikafka.spark.lakehouse.places import data_files, storage_of
 from minikafka.spark.lakehouse.programs import table_settings
 from minikafka.spark.lakehouse.stage import TimeNotShown
 from minikafka.spark.lakehouse.tables import (
@@ -28,6 +29,8 @@ from minikafka.spark.lakehouse.tables import (
     TableChange,
     TableError,
 )
+from minikafka.spark.storage.explain import explained
+from minikafka.spark.storage.store import StorageError
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("time", pa.timestamp("us", "UTC"))])
 
@@ -123,28 +126,85 @@ def test_bucket_that_does_not_exist_is_named_in_one_sentence(server, tmp_path, f
     assert "\n" not in text
 
 
-@pytest.mark.parametrize(
+STORE_REFUSES = pytest.mark.parametrize(
     ("code", "reason"),
     [
         ("SignatureDoesNotMatch", "correct s3.secret-access-key in the properties of the catalog"),
         ("InvalidAccessKeyId", "correct s3.access-key-id in the properties of the catalog"),
         ("ExpiredToken", "renew s3.session-token and its keys in the properties of the catalog"),
-        ("AccessDenied", "the credentials have no right to list here: allow listing the bucket"),
+        ("AccessDenied", "the credentials have no right to {verb} here: allow listing the bucket"),
+        ("EntityTooLarge", "EntityTooLarge (No.): check the URI and the properties of the catalog"),
     ],
 )
-def test_refusal_of_the_store_of_an_iceberg_table_names_the_property(tmp_path, code, reason):
+
+
+@contextmanager
+def refusing(code: str) -> Iterator[Server]:
+    """Run a server of S3 that refuses each request."""
+
     def refuse(request: BaseHTTPRequestHandler) -> None:
         body_of(request)
-        respond(request, 403, f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode())
+        status = 400 if code == "EntityTooLarge" else 403
+        answer = f"<Error><Code>{code}</Code><Message>No.</Message></Error>"
+        respond(request, status, answer.encode())
 
     store = RequestServer(refuse)
-    catalog = Server("s3", store.endpoint).catalog(tmp_path / "catalog.db")
-    with pytest.raises(TableError) as refused:
-        open_table(table_settings(ICEBERG, "s3://lake/t", catalog=catalog)).prepare(SCHEMA)
+    yield Server("s3", store.endpoint)
     store.close()
-    assert str(refused.value).startswith("s3://lake/t: ")
-    assert reason in str(refused.value)
+
+
+@STORE_REFUSES
+def test_refusal_of_the_store_of_an_iceberg_table_names_the_property(tmp_path, code, reason):
+    with refusing(code) as server:
+        catalog = server.catalog(tmp_path / "catalog.db")
+        table = open_table(table_settings(ICEBERG, "s3://lake/t", catalog=catalog))
+        with pytest.raises(TableError) as refused:
+            table.prepare(SCHEMA)
+    assert str(refused.value).startswith("s3://lake/t")
+    assert reason.format(verb="list") in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@STORE_REFUSES
+def test_task_of_an_iceberg_table_names_the_property_in_a_refusal(tmp_path, code, reason):
+    place = "s3://lake/t/data"
+    with refusing(code) as server:
+        files = data_files(place, storage_of(place, server.catalog(tmp_path / "catalog.db")))
+        with pytest.raises(StorageError) as refused, files.open_output("rows") as file:
+            file.write(b"rows")
+    assert reason.format(verb="write") in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "reason"),
+    [
+        ("gs://lake/t", "metadata.google.internal", "set {} in"),
+        ("gs://lake/t", "invalid_grant", "correct {} in"),
+    ],
+)
+def test_refusal_of_google_names_what_the_user_can_set(place, error, reason):
+    assert reason.format("service_account") in explained(place, "", "write", Exception(error))
+    options = storage_of(place, {})
+    text = explained(place, "", "write", Exception(error), options.names)
+    assert reason.format("gcs.oauth2.token") in text
+
+
+@pytest.mark.parametrize(
+    ("place", "option", "key"),
+    [
+        ("gs://lake/t", "base_url", "gcs.service.host"),
+        ("s3://lake/t", "endpoint", "s3.endpoint"),
+        ("abfs://f@lake.dfs.core.windows.net/t", "endpoint", "adls.blob-storage-authority"),
+    ],
+)
+def test_store_that_does_not_answer_names_the_option_with_its_address(place, option, key):
+    error = Exception("error sending request for url (http://host/)")
+    text = explained(place, "", "write", error)
+    assert text == (
+        f"{place}: http://host does not answer: check {option} and the network of the driver and of the executors"
+    )
+    names = storage_of(place, {}).names
+    assert f"check {key} and" in explained(place, "", "write", error, names)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +244,8 @@ def test_properties_of_pyiceberg_name_the_same_address_for_the_executors():
         "adls.blob-storage-scheme": "http",
     }
     google = {"gcs.service.host": "http://localhost:2", "gcs.oauth2.token": "t"}
-    assert storage_of(cloud)["endpoint"] == "https://lake.blob.core.windows.net"
-    assert storage_of(here)["endpoint"] == "http://localhost:1/lake"
-    assert storage_of(google) == {"base_url": "http://localhost:2", "bearer_token": "t"}
+    azure, values = "abfs://files@lake.dfs.core.windows.net/t", {"bearer_token": "t"}
+    assert storage_of(azure, cloud).values["endpoint"] == "https://lake.blob.core.windows.net"
+    assert storage_of(azure, here).values["endpoint"] == "http://localhost:1/lake"
+    assert storage_of("gs://b/t", google).values == {**values, "base_url": "http://localhost:2"}
+    assert storage_of("/lake/t", google).values == {}

@@ -19,6 +19,7 @@ REFUSED = {
     "PermanentRedirect": (301, "another region: set region to the region of the bucket"),
     "NoSuchBucket": (404, "no such bucket: create it, or correct the URI"),
     "AccessDenied": (403, "no right to write here: allow listing the bucket, and reading, writing"),
+    "AuthenticationFailed": (403, "correct account_key or sas_token in the option storage"),
     "EntityTooLarge": (400, "cannot be written: EntityTooLarge .*: check the URI and the option"),
 }
 """For each error code of S3: the status, and a part of the sentence."""

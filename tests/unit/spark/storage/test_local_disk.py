@@ -7,7 +7,7 @@ import resource
 import pyarrow as pa
 import pytest
 
-from minikafka.spark.lakehouse.places import data_files
+from minikafka.spark.lakehouse.places import NO_OPTIONS, data_files
 from minikafka.spark.lakehouse.stage import FileStage
 from minikafka.spark.storage.local import LocalFiles
 from minikafka.spark.storage.store import StorageError
@@ -36,7 +36,7 @@ def test_directory_without_rights_is_named_with_the_remedy():
         pass
     with (
         pytest.raises(StorageError, match=f"^{NOT_ALLOWED}/x cannot be written: .*, and start"),
-        data_files(NOT_ALLOWED, {}).open_output("x"),
+        data_files(NOT_ALLOWED, NO_OPTIONS).open_output("x"),
     ):
         pass
 
