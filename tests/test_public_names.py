@@ -100,7 +100,6 @@ def test_public_names_are_these():
         "minikafka.simulation.MemoryCluster",
         "minikafka.simulation.run_seeded",
         "minikafka.spark.append_to_topics",
-        "minikafka.spark.class_archive",
         "minikafka.spark.daemon",
         "minikafka.spark.lakehouse.programs.append_to_table",
         "minikafka.spark.progress.OffsetsBehindListener",

