@@ -51,12 +51,22 @@ _HOUR_S: Final = 3600
 _LOG: Final = "_delta_log"
 _UNSAFE: Final = "allow_unsafe_rename"
 _CONSTRAINTS: Final = "delta.constraints."
+_APPEND_ONLY: Final = "delta.appendOnly"
 _MAPPING: Final = "delta.columnMapping.mode"
 _COMPUTED: Final = ("delta.generationExpression", "delta.identity.", "delta.invariants")
 _ADDRESS: Final = re.compile(r"(?i)endpoint|base_url")
-_UNSUPPORTED: Final = re.compile(r"[Uu]nsupported|not supported")
 _LOCKING: Final = ("locking_provider", "dynamo", "conditional_put")
 """Parts of the names of options that only deltalake has."""
+_WRITER_VERSION: Final = 7
+"""The writer version of Delta's protocol that lists the features of a table."""
+_IN_VERSION_6: Final = "identityColumns"
+"""The writer feature that version 6 of the protocol contains, and version 5 does not."""
+WRITER_FEATURES: Final = {
+    *("appendOnly", "changeDataFeed", "deletionVectors", "v2Checkpoint", "timestampNtz"),
+    *("invariants", "checkConstraints", "generatedColumns", "columnMapping"),
+    *("variantType", "variantType-preview"),
+}
+"""The writer features with which deltalake commits. `_check_rules` refuses what the files would not keep of them."""
 
 
 class DeltaLakeTable:
@@ -123,9 +133,35 @@ class DeltaLakeTable:
         return given or None
 
     def newest(self) -> Any:
-        """Return the newest state of the table."""
+        """Return the newest state of the table. Raises `ConfigError` if deltalake cannot write such a table."""
         with self._reported():
-            return self._library.DeltaTable(self._place, storage_options=self._storage)
+            try:
+                table = self._library.DeltaTable(self._place, storage_options=self._storage)
+            except (
+                self._errors.DeltaError
+            ) as error:  # not about the store, whose errors are OSError
+                raise TableError(
+                    f"deltalake cannot read {self._place} ({_headline(error)}): remove the feature, or repair the"
+                    " table, with the engine that wrote it, or name a new table"
+                ) from error
+        self._check_features(table.protocol())
+        return table
+
+    def _check_features(self, protocol: Any) -> None:
+        version = protocol.min_writer_version
+        found = set(protocol.writer_features or ()) - WRITER_FEATURES
+        if version == _WRITER_VERSION - 1:
+            found.add(_IN_VERSION_6)
+        if found:
+            raise ConfigError(
+                f"{self._place} has the writer feature {min(found)}, which deltalake cannot write: remove the feature"
+                " from the table with the engine that added it, or name a new table"
+            )
+        if version > _WRITER_VERSION:
+            raise ConfigError(
+                f"{self._place} has the writer version {version}, and deltalake can only write versions up to"
+                f" {_WRITER_VERSION}: name a new table"
+            )
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
@@ -136,11 +172,6 @@ class DeltaLakeTable:
             raise TableError(self._sentence(error)) from error
 
     def _sentence(self, error: Exception) -> str:
-        if _UNSUPPORTED.search(str(error)):
-            return (
-                f"{self._place} has a feature that deltalake cannot write ({_headline(error)}): remove the feature from"
-                " the table, or name a new table"
-            )
         if is_remote(self._place):
             return explained(self._place, "", "write", error)
         return f"the Delta table {self._place}: {_headline(error)}"
@@ -235,6 +266,10 @@ class DeltaLakeTable:
         commit_once(self, change, self._settings.shown, self._attempt)
 
     def _attempt(self, state: Any, change: TableChange) -> None:
+        if change.overwrite and state.metadata().configuration.get(_APPEND_ONLY) == "true":
+            raise ConfigError(
+                f"{self._place} has the property {_APPEND_ONLY}: append to the table, or name a new table"
+            )
         now_ms = SystemClock().wall_ms()
         with self._reported():
             try:
@@ -246,8 +281,7 @@ class DeltaLakeTable:
                     commit_properties=self._properties(change.marks, change.notes),
                 )
             except self._errors.CommitFailedError as error:
-                kind = TableError if _UNSUPPORTED.search(str(error)) else NotCommitted
-                raise kind(self._sentence(error)) from error
+                raise NotCommitted(self._sentence(error)) from error
 
     def _properties(self, marks: Marks, notes: Mapping[str, str]) -> Any:
         """Return the marks and notes of a commit, as the library wants them."""

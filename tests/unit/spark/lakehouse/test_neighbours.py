@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import string
+import struct
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +23,7 @@ from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, setti
 from minikafka.base.errors import ConfigError
 from minikafka.spark.lakehouse import iceberg
 from minikafka.spark.lakehouse.columns import SchemaNarrows, evolution
+from minikafka.spark.lakehouse.delta import WRITER_FEATURES
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.stage import NullRefused
 from minikafka.spark.lakehouse.tables import (
@@ -220,18 +225,110 @@ def test_delta_table_with_a_rule_that_the_writer_would_break_is_refused(tmp_path
         add(open_table(settings_of(DELTA, tmp_path)), 0)
 
 
-def test_delta_table_with_a_feature_that_the_library_lacks_is_refused_in_one_sentence(tmp_path):
-    settings = settings_of(DELTA, tmp_path)
-    add(open_table(settings), 0)
-    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["newFeature"]}
-    log = tmp_path / "_delta_log"
-    newest = max(int(one.stem) for one in log.glob("*.json"))
-    (log / f"{newest + 1:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
-    with pytest.raises(TableError) as refused:
-        add(open_table(settings), 1)
-    assert str(refused.value).startswith(f"{tmp_path} has a feature that deltalake cannot write (")
-    assert "newFeature" in str(refused.value)
-    assert str(refused.value).endswith("the table, or name a new table")
+def change_log(place: Path, *actions: dict[str, object]) -> None:
+    """Add a commit with these actions to the log of a Delta table, as another program does."""
+    log = place / "_delta_log"
+    version = 1 + max(int(one.stem) for one in log.glob("*.json"))
+    text = "".join(json.dumps(one) + "\n" for one in actions)
+    (log / f"{version:020}.json").write_text(text)
+
+
+def protocol(reader: list[str], writer: list[str]) -> dict[str, object]:
+    """Return the action that sets the features of a Delta table."""
+    versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+    return {"protocol": {**versions, "readerFeatures": reader, "writerFeatures": writer}}
+
+
+NEWER = [
+    (protocol([], ["appendOnly", "newFeature"]), "has the writer feature newFeature, which delta"),
+    (protocol([], ["rowTracking", "domainMetadata"]), "has the writer feature domainMetadata, w"),
+    (
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 6}},
+        "feature identityColumns, which",
+    ),
+    ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 8}}, "has the writer version 8, and"),
+    (
+        protocol(["newFeature"], ["newFeature"]),
+        "deltalake cannot read .*Feature 'newFeature' is not",
+    ),
+]
+
+
+@pytest.mark.parametrize(("action", "reason"), NEWER, ids=[reason for _, reason in NEWER])
+def test_delta_table_that_the_library_cannot_write_is_refused_before_a_file_is_written(
+    tmp_path, action, reason
+):
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0)
+    change_log(tmp_path, action)
+    before = sorted(tmp_path.rglob("*"))
+    for write in (partial(add, table, 1), partial(table.compact, 1 << 20)):
+        with pytest.raises((ConfigError, TableError), match=f"{reason}.*name a new table$") as one:
+            write()
+        assert str(tmp_path) in str(one.value)
+        assert "\n" not in str(one.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_delta_table_gets_rows_with_every_feature_that_the_library_writes(tmp_path):
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0)
+    readers = ["deletionVectors", "v2Checkpoint", "timestampNtz", "columnMapping", "variantType"]
+    change_log(tmp_path, protocol(readers, sorted(WRITER_FEATURES - {"variantType-preview"})))
+    add(table, 1)
+    assert table.compact(1 << 20).merged == 2
+    assert numbers_of(DELTA, tmp_path) == [0, 1]
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_delta_table_of_an_older_writer_version_gets_rows(tmp_path, version):
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0)
+    change_log(tmp_path, {"protocol": {"minReaderVersion": 1, "minWriterVersion": version}})
+    add(table, 1)
+    assert numbers_of(DELTA, tmp_path) == [0, 1]
+
+
+def test_delta_table_that_allows_only_appends_is_not_overwritten(tmp_path):
+    only = {"delta.appendOnly": "true"}
+    DeltaTable.create(str(tmp_path), Schema.from_arrow(SCHEMA), configuration=only)
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0)
+    with pytest.raises(ConfigError, match=r"property delta\.appendOnly: append to the table"):
+        table.commit(TableChange([], overwrite=True))
+    assert numbers_of(DELTA, tmp_path) == [0]
+
+
+def deletion_vector(*rows: int) -> dict[str, object]:
+    """Return the descriptor of a deletion vector of Delta's protocol that is stored in the log."""
+    bitmap = struct.pack(f"<IIHHI{len(rows)}H", 12346, 1, 0, len(rows) - 1, 16, *rows)
+    data = struct.pack("<iqi", 1681511377, 1, 0) + bitmap
+    padded = base64.b85encode(data + bytes(-len(data) % 4)).decode()
+    text = padded.translate(str.maketrans(BASE85, Z85))
+    sizes = {"sizeInBytes": len(data), "cardinality": len(rows)}
+    return {"storageType": "i", "pathOrInlineDv": text, **sizes}
+
+
+LETTERS = string.ascii_lowercase + string.ascii_uppercase
+Z85 = string.digits + LETTERS + ".-:+=^!/*?&<>()[]{}@%$#"
+BASE85 = string.digits + LETTERS.swapcase() + "!#$%&()*+-;<=>?@^_`{|}~"
+
+
+def test_rows_of_a_deletion_vector_stay_deleted_when_the_table_is_compacted(tmp_path):
+    table = open_table(settings_of(DELTA, tmp_path))
+    rows = [{"k": "a", "n": number} for number in range(5)]
+    table.commit(TableChange(staged(table, pa.RecordBatch.from_pylist(rows, schema=SCHEMA))))
+    newest = max((tmp_path / "_delta_log").glob("*.json")).read_text().splitlines()
+    [added] = [json.loads(line)["add"] for line in newest if '"add"' in line]
+    same = {"path": added["path"], "partitionValues": {}, "size": added["size"]}
+    removed = {**same, "deletionTimestamp": added["modificationTime"], "dataChange": True}
+    features = protocol(["deletionVectors"], ["deletionVectors"])
+    marked = {"add": {**added, "deletionVector": deletion_vector(0, 2)}}
+    change_log(tmp_path, features, {"remove": removed}, marked)
+    assert numbers_of(DELTA, tmp_path) == [1, 3, 4]
+    add(table, 0)
+    assert table.compact(1 << 20).merged == 2
+    assert numbers_of(DELTA, tmp_path) == [0, 1, 3, 4]
 
 
 @pytest.mark.parametrize(
