@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -139,3 +140,16 @@ def test_failed_addition_of_spark_leaves_the_base_part_and_is_repeated(
 
     assert creations(commands) == 0
     assert installed_locks(commands) == [["base.lock", "spark.lock"]]
+
+
+def test_programs_that_use_the_support_of_tests_run_with_the_packages_of_tests() -> None:
+    folder = SCRIPT.parent
+    lacking = [
+        f"{program} --needs {needs}"
+        for launcher in folder.glob("[!.]*[!y]")
+        if launcher.is_file()
+        for needs, program in re.findall(r"--needs (\w+) (\w+\.py)", launcher.read_text())
+        if needs != "tests"
+        and re.search(r"^(from|import) support", (folder / program).read_text(), re.MULTILINE)
+    ]
+    assert lacking == []
