@@ -59,13 +59,20 @@ def process_that_uses(directory: str) -> int | None:
     prefix = os.path.realpath(directory) + os.sep
     own = os.getpid()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if name.isdigit() and int(name) != own and any(f.startswith(prefix) for f in _files(name)):
+        if (
+            name.isdigit()
+            and int(name) != own
+            and any(f.startswith(prefix) for f in open_files(name))
+        ):
             return int(name)
     return None
 
 
-def _files(pid: str) -> Iterator[str]:
-    """Yield the paths of the files that a process has open. It may end meanwhile."""
+def open_files(pid: str) -> Iterator[str]:
+    """Yield the paths of the files that a process has open, of a removed file with ` (deleted)` at the end.
+
+    The process may end meanwhile. On a system without /proc, and for a process of another user, nothing is yielded.
+    """
     with suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):
             with suppress(OSError):

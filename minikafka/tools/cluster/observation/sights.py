@@ -10,7 +10,7 @@ import os
 import shutil
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from minikafka.base.errors import (
 )
 from minikafka.base.ports import Clock, Rng
 from minikafka.broker.rpc.messages import STATE
+from minikafka.runtime.descriptors import open_files
+from minikafka.storage.log.directory import LOCK
 from minikafka.tools.cluster.directory import BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation.state import CONNECTED, call_all, is_disputed
 from minikafka.tools.cluster.ports import is_free
@@ -40,8 +42,6 @@ CLIENT_MS: Final = 500
 """Time for a broker that does not answer the control plane to answer a client's request."""
 FULL_BYTES: Final = 64 * 1024
 """A file system with less free space counts as full: a batch of records may not fit."""
-NEW_MS: Final = 5_000
-"""A process that is younger may not have made its directories yet."""
 RUNS: Final = "runs"
 PAUSED: Final = "paused"
 DOWN: Final = "down"
@@ -66,8 +66,8 @@ class ProcessSight:
     """The condition of one process: `state` is RUNS, PAUSED or DOWN; elsewhere RUNS, UNREACHABLE or UNTOLD.
 
     `taken`: its ports that another process uses while it is down. `full`: its directories on file systems without free
-    space. `last_line`: the last line of its output. `log`: the file of its output. `missing`: its directories that do
-    not exist although the process runs.
+    space. `last_line`: the last line of its output. `log`: the file of its output. `missing`: its directories that were
+    removed or moved while the process runs.
     """
 
     state: str
@@ -189,7 +189,7 @@ async def look(
             broker.id,
             broker.clients[0].port,
             broker.control_port,
-            _broker_process(directory, record, broker, processes[broker.id], config, clock),
+            _broker_process(directory, record, broker, processes[broker.id], config),
             None if isinstance(answer, Exception) else answer,
             _reason(answer)
             if isinstance(answer, Exception)
@@ -267,25 +267,37 @@ def _broker_process(
     broker: BrokerRecord,
     process: ProcessId | None,
     config: BrokerConfig | None,
-    clock: Clock,
 ) -> ProcessSight:
     log = directory.logs / f"broker-{broker.id}.log"
     directories = config.log_dirs if config else [str(directory.broker_data(broker.id))]
     if process is not None:
         state = PAUSED if is_paused(process) else RUNS
         full = full_among(directories)
-        missing = tuple(path for path in directories if not Path(path).is_dir())
-        is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
+        missing = _removed(process, directories)
         line = last_line(log, started_at_ms(process))
         if line.startswith(FAILED) or line == f"broker {broker.id} {CLEAN_END}":
             line = ""  # of the run before: these lines end a run
-        return ProcessSight(state, process.pid, (), full, line, str(log), () if is_new else missing)
+        return ProcessSight(state, process.pid, (), full, line, str(log), missing)
     taken = tuple(
         port for port in map(record.listening, broker.ports.values()) if not is_free(port)
     )
     since = started_at_ms(broker.process) if broker.process else 0
     line = last_line(log, since)
     return ProcessSight(DOWN, None, taken, full_among(directories), line, str(log))
+
+
+def _removed(broker: ProcessId, directories: Sequence[str]) -> tuple[str, ...]:
+    """Return the log directories that were removed or moved since the broker has locked them.
+
+    A broker that starts has not made its directories yet. Afterwards it keeps the lock of each open.
+    """
+    missing = tuple(path for path in directories if not os.path.isdir(path))
+    if not missing:
+        return ()
+    files = [one.removesuffix(" (deleted)") for one in open_files(str(broker.pid))]
+    locked = {os.path.dirname(one) for one in files if os.path.basename(one) == LOCK}
+    is_moved = bool(locked - {os.path.realpath(path) for path in directories})
+    return tuple(path for path in missing if is_moved or os.path.realpath(path) in locked)
 
 
 async def _zookeeper(
@@ -309,9 +321,7 @@ async def _zookeeper(
     failure = "" if state == PAUSED else await _zookeeper_failure(address)
     full = full_among([str(directory.zookeeper)])
     log = str(_zookeeper_log(directory))
-    is_new = clock.wall_ms() - started_at_ms(process) < NEW_MS
-    is_missing = not (is_new or directory.zookeeper.is_dir())
-    missing = (str(directory.zookeeper),) if is_missing else ()
+    missing = () if directory.zookeeper.is_dir() else (str(directory.zookeeper),)
     sight = ProcessSight(state, process.pid, (), full, "", log, missing)
     return ZooKeeperSight(address, sight, failure)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,9 @@ from minikafka.base.config.security import SecurityKeys
 from minikafka.base.ports import Buffer, Link
 from minikafka.base.zookeeper import EMBEDDED, EXTERNAL
 from minikafka.runtime.clock import SystemClock, SystemRng
+from minikafka.runtime.storage import DiskStorage
 from minikafka.runtime.transport import SocketTransport
+from minikafka.storage.log.directory import LogDirectory
 from minikafka.tools.cluster.directory import HOST, BrokerRecord, ClusterDirectory, ClusterRecord
 from minikafka.tools.cluster.observation import sights
 from minikafka.tools.cluster.observation.causes import causes_of
@@ -54,8 +57,9 @@ def write(
     kind: str = EMBEDDED,
     port: int | None = None,
 ) -> ClusterDirectory:
-    """Write the record of a cluster with one broker, and make its log directory."""
+    """Write the record of a cluster with one broker, and make its log directory and ZooKeeper's directory."""
     directory = ClusterDirectory(path)
+    directory.zookeeper.mkdir(exist_ok=True)
     directory.broker_data(1).mkdir(parents=True, exist_ok=True)
     brokers = (BrokerRecord(1, port or free_port(), free_port(), process),)
     address = f"{HOST}:{zookeeper_port}"
@@ -199,33 +203,46 @@ async def test_zookeeper_is_asked_for_the_controller_only_if_the_brokers_disagre
     assert (await seen_in(directory)).elected == 2
 
 
-async def test_missing_log_directory_and_unknown_cluster_id_of_a_running_broker_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_log_directories_without_a_cluster_id_are_the_reason_for_no_answer(
+    tmp_path: Path,
+) -> None:
+    seen = (await seen_in(write(tmp_path, THIS, None))).brokers[1]
+    assert seen.failure == "no log directory of the cluster has a cluster id (meta.properties)"
+
+
+@pytest.mark.parametrize("change", ["removed", "moved"])
+async def test_log_directory_is_missing_only_after_the_broker_has_locked_it(
+    tmp_path: Path, change: str
 ) -> None:
     directory = write(tmp_path, THIS, None)
-    monkeypatch.setattr(sights, "NEW_MS", 0)
-    seen = (await seen_in(directory)).brokers[1]
-    assert seen.process.missing == ()
-    assert seen.failure == "no log directory of the cluster has a cluster id (meta.properties)"
-    directory.broker_data(1).rmdir()
-    seen = (await seen_in(directory)).brokers[1]
-    assert seen.process.missing == (str(directory.broker_data(1)),)
-    monkeypatch.setattr(sights, "NEW_MS", 1_000_000_000)
-    assert (await seen_in(directory)).brokers[1].process.missing == ()
+    place = directory.broker_data(1)
+    place.rmdir()
+
+    async def missing() -> tuple[str, ...]:
+        return (await seen_in(directory)).brokers[1].process.missing
+
+    assert await missing() == (), "a broker that starts has not made it yet"
+    log_directory = LogDirectory(DiskStorage(), str(place))
+    log_directory.lock()
+    assert await missing() == ()
+    if change == "removed":
+        shutil.rmtree(place)
+    else:
+        place.rename(tmp_path / "elsewhere")
+    assert await missing() == (str(place),)
+    log_directory.abandon()
 
 
-async def test_missing_data_directory_of_a_running_zookeeper_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sights, "NEW_MS", 0)
+async def test_missing_data_directory_of_a_running_zookeeper_is_seen(tmp_path: Path) -> None:
     directory = write(tmp_path, THIS, THIS)
     missing = []
     for _ in range(2):
         process = (await seen_in(directory)).zookeeper.process
         assert process is not None
         missing.append(process.missing)
-        directory.zookeeper.mkdir(parents=True, exist_ok=True)
-    assert missing == [(str(directory.zookeeper),), ()]
+        if directory.zookeeper.is_dir():
+            directory.zookeeper.rmdir()
+    assert missing == [(), (str(directory.zookeeper),)]
 
 
 class Silent:
