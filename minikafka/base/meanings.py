@@ -124,8 +124,8 @@ class AnsweredError(KafkaError):
 
     def __init__(self, code: ErrorCode, detail: str, why: str = "") -> None:
         super().__init__(code, detail)
-        self._why = why or meaning(code)
+        self.why = why or meaning(code)
 
     @property
     def reason(self) -> str:
-        return f"{self.detail}: {self._why}"
+        return f"{self.detail}: {self.why}"

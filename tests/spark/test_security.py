@@ -27,7 +27,7 @@ from support.security.client_logins import Login
 from support.spark.secured_rows import read, write
 
 from minikafka.base.config.client import client_config
-from minikafka.base.errors import ConfigError
+from minikafka.base.errors import ConfigError, KafkaError
 from minikafka.base.properties import Property, parse_properties
 from minikafka.client.security import connector_from
 from minikafka.runtime.clock import SystemClock, SystemRng
@@ -209,6 +209,15 @@ def test_connection_that_cannot_be_made_fails_with_one_sentence(
         read(made[case](), topic)
     assert SECRET not in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_user_without_rights_reads_which_right_is_missing(place, topic, options):
+    given = options(Login("SSL", place.brokers.authority, place.brokers.authority.client("bob")))
+    for attempt in (lambda: read(given, topic), lambda: write(given, topic, VALUES)):
+        with pytest.raises(
+            KafkaError, match=f"gives the user the right Describe on topic {topic}$"
+        ):
+            attempt()
 
 
 def test_connection_logs_in_again_before_its_session_ends(place, topic, options):

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from minikafka.base.errors import KafkaError, MinikafkaError
-from minikafka.base.meanings import meaning
+from minikafka.base.errors import MinikafkaError
+from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
 from minikafka.spark.records.checksum import Checksum
 from minikafka.spark.records.encode import Producer, cut, encode, encode_all, sizes
@@ -168,7 +168,7 @@ def new_producer(leaders: LeaderConnections, deadline: Deadline) -> Producer:
                 producing.init_producer_request(),
                 producing.parse_init_producer,
             )
-            raise_if_final(found.error, "a producer id")
+            raise_if_final(found.error, "a producer id", producing.INIT_PRODUCER_ID, "")
             if not found.error:
                 return Producer(found.id, found.epoch)
         except Unreachable:
@@ -183,15 +183,15 @@ def raise_if_refused(tp: TopicPartition, batch: Batch, answer: ProducedPartition
     rows = batch.rows
     assert rows is not None
     try:
-        raise_if_final(answer.error, str(tp))
-    except KafkaError as error:
+        raise_if_final(answer.error, str(tp), producing.PRODUCE, tp.topic)
+    except AnsweredError as error:
         if not answer.refused and len(rows) > 1:
             first, last = rows.numbers[0], rows.numbers[-1]
             text = f"rows {first} to {last} of the task were refused by {tp}: {error}"
             raise WriteFailed(_with(text, answer.message)) from error
         index, reason = answer.refused[0] if answer.refused else (0, answer.message)
         text = f"row {rows.numbers[index]} of the task was refused by {tp}: {error.code.name}"
-        raise RowRefused(_with(text, reason or meaning(error.code))) from error
+        raise RowRefused(_with(text, reason or error.why)) from error
 
 
 def _with(text: str, reason: str) -> str:

@@ -222,7 +222,7 @@ class RangesReader:
             if answer.error == ErrorCode.OFFSET_OUT_OF_RANGE:
                 one.state = _State.LOST
             elif answer.error:
-                raise_if_final(answer.error, str(tp))
+                raise_if_final(answer.error, str(tp), protocol.FETCH, tp.topic)
                 logger.info("The leader of %s refused: %s", tp, ErrorCode(answer.error).name)
                 one.state = _State.STUCK
             elif self._advance(one, answer.records):

@@ -62,7 +62,7 @@ class Coordinator:
             if answer is not None and not answer.error:
                 return answer
             if answer is not None:
-                raise_if_final(answer.error, str(self))
+                raise_if_final(answer.error, str(self), api, self._key)
                 logger.info("%s: error code %d", self, answer.error)
                 if answer.error in _MOVED:
                     self._address = None
@@ -96,7 +96,7 @@ class Coordinator:
             find_coordinator_request(self._key, self._kind),
             parse_find_coordinator,
         )
-        raise_if_final(found.error, str(self))
+        raise_if_final(found.error, str(self), FIND_COORDINATOR, self._key)
         return None if found.error else found.address
 
     def __str__(self) -> str:

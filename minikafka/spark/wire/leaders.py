@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from minikafka.base.config.client import ClientConfig
-from minikafka.base.errors import ErrorCode, KafkaError, MinikafkaError, ProtocolViolation
+from minikafka.base.errors import ErrorCode, MinikafkaError, ProtocolViolation
 from minikafka.base.known_cluster import Address, KnownCluster
 from minikafka.base.meanings import AnsweredError
 from minikafka.base.model import TopicPartition
@@ -19,7 +19,9 @@ from minikafka.spark.wire import protocol
 from minikafka.spark.wire.connection import BlockingConnection
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.protocol import Isolation
+from minikafka.spark.wire.rights import missing_right
 from minikafka.spark.wire.security import PLAIN
+from minikafka.spark.wire.topics import CREATE_TOPICS
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +99,9 @@ class LeaderConnections:
         `KafkaError` for an error that a retry cannot fix.
         """
         found = self._metadata(topics, creates)
+        api = CREATE_TOPICS if creates else protocol.METADATA
         for topic in topics:
-            raise_if_final(found[topic].error, topic)
+            raise_if_final(found[topic].error, topic, api, topic)
             self._known.learn_topic(topic, found[topic].topic_id, found[topic].partitions)
 
     def find(
@@ -379,7 +382,7 @@ class LeaderConnections:
             return {}
         answers = question.parse(answer)
         for tp, response in answers.items():
-            raise_if_final(response.error, str(tp))
+            raise_if_final(response.error, str(tp), question.api, tp.topic)
         return {
             tp: Position(
                 response.offset, response.leader_epoch, str(self._known.topic_id(tp.topic))
@@ -407,11 +410,14 @@ class LeaderConnections:
             logger.info("%s", error)
 
 
-def raise_if_final(code: int, subject: str) -> None:
-    """Raise `KafkaError` for an error code that a retry cannot fix."""
+def raise_if_final(code: int, subject: str, api: tuple[int, int], name: str) -> None:
+    """Raise `AnsweredError` for an error code that a retry cannot fix.
+
+    `api`: the refused request. `name`: the topic, group or transactional id to which the client may lack a right.
+    """
     try:
         error = ErrorCode(code)
     except ValueError:
-        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{subject}: code {code}") from None
+        raise AnsweredError(ErrorCode.UNKNOWN_SERVER_ERROR, subject, f"code {code}") from None
     if error is not ErrorCode.NONE and not error.retriable:
-        raise AnsweredError(error, subject)
+        raise AnsweredError(error, subject, missing_right(error, api[0], name))

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 
 from minikafka.base.errors import ErrorCode
 from minikafka.base.model import TopicPartition
+from minikafka.kafka.messages.decoder import Entity
 from minikafka.kafka.messages.encoder import Row
-from minikafka.spark.wire.leaders import Position
+from minikafka.spark.wire.leaders import Position, raise_if_final
 from minikafka.spark.wire.protocol import by_topic, decoded, encoded
 
 FIND_COORDINATOR: Final = (10, 2)
@@ -91,11 +92,12 @@ def add_partitions_request(identity: Identity, partitions: Iterable[TopicPartiti
 def parse_add_partitions(answer: memoryview) -> ErrorResponse:
     """Return the first error of an AddPartitionsToTxn v1 response that names a cause."""
     topics = decoded(ADD_PARTITIONS, answer).results_by_topic_v3_and_below
-    return ErrorResponse(
-        _first_cause(
-            row.partition_error_code for topic in topics for row in topic.results_by_partition
-        )
-    )
+    found = {
+        TopicPartition(topic.name, row.partition_index): row.partition_error_code
+        for topic in topics
+        for row in topic.results_by_partition
+    }
+    return ErrorResponse(_first_cause(ADD_PARTITIONS, found))
 
 
 def add_offsets_request(identity: Identity, group: str) -> bytes:
@@ -133,9 +135,8 @@ def txn_offset_commit_request(
 
 def parse_txn_offset_commit(answer: memoryview) -> ErrorResponse:
     """Return the first error of a TxnOffsetCommit v2 response that names a cause."""
-    topics = decoded(TXN_OFFSET_COMMIT, answer).topics
     return ErrorResponse(
-        _first_cause(row.error_code for topic in topics for row in topic.partitions)
+        _first_cause(TXN_OFFSET_COMMIT, _errors(decoded(TXN_OFFSET_COMMIT, answer).topics))
     )
 
 
@@ -158,9 +159,8 @@ def offset_commit_request(group: str, read: Mapping[TopicPartition, Position]) -
 
 def parse_offset_commit(answer: memoryview) -> ErrorResponse:
     """Return the first error of an OffsetCommit v7 response."""
-    topics = decoded(OFFSET_COMMIT, answer).topics
     return ErrorResponse(
-        _first_cause(row.error_code for topic in topics for row in topic.partitions)
+        _first_cause(OFFSET_COMMIT, _errors(decoded(OFFSET_COMMIT, answer).topics))
     )
 
 
@@ -179,7 +179,8 @@ def parse_offset_fetch(answer: memoryview) -> CommittedOffset:
     rows = [row for topic in response.topics for row in topic.partitions]
     if response.error_code or not rows:
         return CommittedOffset(response.error_code, -1, "")
-    return CommittedOffset(rows[0].error_code, rows[0].committed_offset, rows[0].metadata or "")
+    error = _first_cause(OFFSET_FETCH, _errors(response.topics))
+    return CommittedOffset(error, rows[0].committed_offset, rows[0].metadata or "")
 
 
 def parse_api_versions(answer: memoryview) -> dict[int, int]:
@@ -195,8 +196,22 @@ def _fields(identity: Identity) -> dict[str, Any]:
     }
 
 
-def _first_cause(errors: Iterable[int]) -> int:
-    """Return the first error other than OPERATION_NOT_ATTEMPTED, which names no cause; else that error, or 0."""
-    found = [error for error in errors if error]
-    causes = [error for error in found if error != _NOT_ATTEMPTED]
-    return next(iter(causes or found), 0)
+def _errors(topics: Iterable[Entity]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in topics
+        for row in topic.partitions
+    }
+
+
+def _first_cause(api: tuple[int, int], errors: Mapping[TopicPartition, int]) -> int:
+    """Return the first error other than OPERATION_NOT_ATTEMPTED, which names no cause; else that error, or 0.
+
+    Raises `KafkaError` that names the topic if the client lacks a right on it.
+    """
+    found = {tp: error for tp, error in errors.items() if error}
+    for tp, error in found.items():
+        if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise_if_final(error, str(tp), api, tp.topic)
+    causes = [error for error in found.values() if error != _NOT_ATTEMPTED]
+    return next(iter(causes or found.values()), 0)

@@ -171,7 +171,7 @@ def _create(leaders: LeaderConnections, topic: str, deadline: Deadline) -> None:
         if code in (ErrorCode.NONE, _EXISTS):
             return
         if code is not None:
-            raise_if_final(code, topic)
+            raise_if_final(code, topic, topics.CREATE_TOPICS, topic)
         if not deadline.wait_to_retry():
             raise Unreachable(f"no controller creates topic {topic}")
 

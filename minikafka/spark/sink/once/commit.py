@@ -44,7 +44,7 @@ from minikafka.spark.sink.sending import Sender
 from minikafka.spark.wire.coordinators import Coordinator
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
-from minikafka.spark.wire.producing import ProducedPartition
+from minikafka.spark.wire.producing import PRODUCE, ProducedPartition
 from minikafka.spark.wire.transactions import OF_GROUPS
 
 logger = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ def _raise_if_refused(tp: TopicPartition, batch: Batch, answer: ProducedPartitio
     assert isinstance(batch, _Relayed)
     try:
         with as_lost():
-            raise_if_final(answer.error, str(tp))
+            raise_if_final(answer.error, str(tp), PRODUCE, tp.topic)
     except KafkaError as error:
         reasons = [reason for _, reason in answer.refused] or [answer.message]
         rows = f"row {batch.first}"

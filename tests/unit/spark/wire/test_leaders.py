@@ -10,6 +10,7 @@ from support.spark.fetch_brokers import FetchBrokers
 
 from minikafka.base.errors import KafkaError
 from minikafka.base.model import TopicPartition
+from minikafka.spark.wire import protocol
 from minikafka.spark.wire.deadline import Deadline
 from minikafka.spark.wire.leaders import LeaderConnections, raise_if_final
 
@@ -121,7 +122,7 @@ def test_missing_topic_is_looked_for_longer_while_the_controller_is_dead(
 
 def is_final(code):
     try:
-        raise_if_final(code, "lines")
+        raise_if_final(code, "lines", protocol.METADATA, "lines")
     except KafkaError:
         return True
     return False

@@ -486,8 +486,21 @@ def test_commit_ends_with_an_error_if_no_coordinator_answers_in_time(brokers):
         commit_staged(options(brokers, kafka_delivery_timeout_ms="50"), staged)
 
 
-def test_final_error_of_the_coordinator_ends_the_commit(brokers):
+@pytest.mark.parametrize(
+    ("codes", "right"),
+    [
+        ([53], "Write on transactional id minikafka-spark-query"),
+        ([0, 30], "Describe on group minikafka-spark-query"),
+        ([0, 29], "Describe on topic __consumer_offsets"),
+        ([0, 0, 29], "Write on topic lines"),
+        ([0, 0, 0, 30], "Read on group minikafka-spark-query"),
+        ([0, 0, 0, 0, 29], "Read on topic __consumer_offsets"),
+        ([0, 0, 0, 0, 30], "Read on group minikafka-spark-query"),
+    ],
+)
+def test_commit_that_lacks_a_right_names_the_right_and_the_resource(brokers, codes, right):
     staged = stage(brokers, 0, write="w")
-    brokers.coordinator_errors = [53]
-    with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+    brokers.coordinator_errors = codes
+    with pytest.raises(KafkaError, match=f"no ACL gives the user the right {right}$"):
         commit_staged(options(brokers), staged)
+    assert committed(brokers) == [[], []]
