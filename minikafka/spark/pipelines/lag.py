@@ -49,6 +49,10 @@ _COLUMNS: Final = (
     "time timestamp, group string, topic string, partition int, committed long, end long, lag long"
 )
 _OTHERS: Final = "others"
+_NO_OFFSET: Final = "no committed offset"
+_NO_END: Final = (
+    "its partitions with a committed offset have no leader, or their topics were deleted"
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
     settings.check()
     name = f"lag of {', '.join(settings.groups) or 'all groups'}"
     with report.stage(name):
-        samples = asyncio.run(_samples(settings, report, name))
+        samples, without = asyncio.run(_samples(settings, report, name))
     table = pa.Table.from_pylist(samples, schema=_SCHEMA)
     if settings.output:
         write_file(settings.output, _encoded(table, settings.output), settings.storage)
@@ -106,48 +110,56 @@ def run(spark: SparkSession, settings: LagSettings, report: Report) -> Summary:
         plot.write(_picture(name, samples), settings.plot, settings.storage)
         facts["plot"] = settings.plot
     measures = ("samples", "mean_lag", "max_lag", "last_lag", "trend_per_minute")
-    return Summary(
-        name,
-        facts,
-        (
-            Table("by_group", ("group", *measures), groups),
-            Table("by_partition", ("group", "topic", "partition", *measures), partitions),
-        ),
-    )
+    tables = [
+        Table("by_group", ("group", *measures), groups),
+        Table("by_partition", ("group", "topic", "partition", *measures), partitions),
+    ]
+    if without:
+        tables.append(Table("groups_without_lag", ("group", "reason"), tuple(without.items())))
+    return Summary(name, facts, tuple(tables))
 
 
-async def _samples(settings: LagSettings, report: Report, name: str) -> list[dict[str, Any]]:
-    """Return one row per sample, group and partition.
+async def _samples(
+    settings: LagSettings, report: Report, name: str
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return one row per sample, group and partition, and for each group without a row the reason.
 
-    Raises `PipelineError` if no group has committed an offset.
+    Raises `PipelineError` if there is no row.
     """
     clock = SystemClock()
     found: list[dict[str, Any]] = []
+    reasons: dict[str, str] = {}
     rounds = int(settings.duration_s / settings.interval_s) + 1
     async with Client(settings.servers, connector=settings.connector) as client:
         started = clock.now()
         for number in range(rounds):
             due = started + round(1_000 * number * settings.interval_s)
             await clock.sleep(max(due - clock.now(), 0))
-            found += await _sample(client, settings.groups, clock.wall_ms())
+            rows, without = await _sample(client, settings.groups, clock.wall_ms())
+            found += rows
+            reasons |= without
             report.stream(Bar(name, number + 1, rounds, f"{number + 1} of {rounds} samples"))
     report.stream_ended(name)
     if not found:
         if not settings.groups:
             raise PipelineError(
-                "no group has a committed offset; let a consumer group commit first"
+                "no group has a committed offset of a partition with a leader; let a consumer group commit first"
             )
-        named = f"{', '.join(settings.groups)}: no committed offset"
+        named = ", ".join(f"{group}: {reason}" for group, reason in reasons.items())
         raise PipelineError(f"{named}; name groups that `minikafka groups list` lists")
-    return found
+    measured = {row["group"] for row in found}
+    return found, {group: reasons[group] for group in sorted(reasons.keys() - measured)}
 
 
-async def _sample(client: Client, groups: Sequence[str], now_ms: int) -> list[dict[str, Any]]:
+async def _sample(
+    client: Client, groups: Sequence[str], now_ms: int
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the rows of one sample, and for each group without a row the reason."""
     names = groups or [one.group for one in await client.groups.list_groups()]
     committed = {name: await client.groups.offsets(name) for name in names}
     ends = await _ends(client, {tp for offsets in committed.values() for tp in offsets})
     time = datetime.fromtimestamp(now_ms / 1000, UTC)
-    return [
+    rows = [
         {
             "time": time,
             "group": name,
@@ -162,6 +174,13 @@ async def _sample(client: Client, groups: Sequence[str], now_ms: int) -> list[di
         for tp, at in sorted(offsets.items())
         if tp in ends
     ]
+    measured = {row["group"] for row in rows}
+    without = {
+        name: _NO_END if offsets else _NO_OFFSET
+        for name, offsets in committed.items()
+        if name not in measured
+    }
+    return rows, without
 
 
 async def _ends(client: Client, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:

@@ -17,7 +17,9 @@ from minikafka.spark.pipelines.lag import LagSettings, run
 from minikafka.spark.pipelines.session.report import Report
 
 
-async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client, tmp_path):
+async def test_lag_shows_a_falling_trend_and_the_reason_for_a_group_without_lag(
+    spark, cluster, client, tmp_path
+):
     await client.create_topics(NewTopic("lagging", 2, 3))
     for partition in range(2):
         await client.produce("lagging", [Record(value=b"v")] * 100, partition=partition)
@@ -29,7 +31,7 @@ async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client,
     await commit(10)
     settings = LagSettings(
         cluster.bootstrap,
-        ("slow",),
+        ("slow", "silent"),
         duration_s=0.4,
         interval_s=0.2,
         output=str(tmp_path / "lag.parquet"),
@@ -43,7 +45,8 @@ async def test_group_that_catches_up_has_a_falling_trend(spark, cluster, client,
                 asyncio.run_coroutine_threadsafe(commit(100), loop).result(60)
 
     found = await asyncio.to_thread(run, spark, settings, CommittingAfterTheFirstSample())
-    by_group, by_partition = found.tables
+    by_group, by_partition, without = found.tables
+    assert found.document()[without.name] == [{"group": "silent", "reason": "no committed offset"}]
     assert len(by_partition.rows) == 2
     [(group, samples, _, most, last, trend)] = by_group.rows
     assert (group, samples, most, last) == ("slow", 3, 180, 0)

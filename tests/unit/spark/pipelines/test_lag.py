@@ -18,6 +18,7 @@ MOMENT = datetime.fromtimestamp(MOMENT_MS / 1000, UTC)
 COMMITTED = {
     "shop": {TopicPartition("t", 0): 7, TopicPartition("t", 1): 9, TopicPartition("gone", 0): 1},
     "idle": {},
+    "old": {TopicPartition("gone", 0): 1},
 }
 ENDS = {TopicPartition("t", 0): 10, TopicPartition("t", 1): 4}
 
@@ -39,7 +40,7 @@ class Client:
         self.leaderless = leaderless
 
     async def describe(self, topics: list[str]) -> tuple[None, list[SimpleNamespace]]:
-        assert topics == ["gone", "t"]
+        assert topics in (["gone", "t"], ["gone"])
         leaders = {0: 1, 1: -1 if self.leaderless else 2, 2: 3}
         partitions = {number: SimpleNamespace(leader=leader) for number, leader in leaders.items()}
         return None, [SimpleNamespace(name="t", partitions=partitions)]
@@ -49,7 +50,7 @@ class Client:
 
 
 async def sample(client: Client, *groups: str) -> list[tuple]:
-    found = await lag._sample(client, groups, MOMENT_MS)
+    found, _ = await lag._sample(client, groups, MOMENT_MS)
     assert {row["time"] for row in found} <= {MOMENT}
     return [
         (row["group"], row["partition"], row["committed"], row["end"], row["lag"]) for row in found
@@ -67,6 +68,14 @@ async def test_partitions_without_a_leader_and_of_deleted_topics_are_left_out():
 async def test_all_groups_are_sampled_if_none_is_named():
     assert [row[0] for row in await sample(Client())] == ["shop", "shop"]
     assert await sample(Client(), "idle") == []
+
+
+async def test_group_without_a_row_has_the_reason():
+    _, without = await lag._sample(Client(), (), MOMENT_MS)
+    assert without == {
+        "idle": "no committed offset",
+        "old": "its partitions with a committed offset have no leader, or their topics were deleted",
+    }
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
