@@ -112,9 +112,7 @@ def parse(given: Mapping[str, str]) -> tuple[ClientConfig, dict[str, str]]:
 
 def _about(key: str, text: str) -> str:
     """Return the text of an error about a key with the name of the option instead."""
-    found = by_option(text)
-    if PREFIX + key not in found:
-        found = found.replace(key, PREFIX + key, 1)
+    found = by_option(text.replace(key, PREFIX + key, 1))
     return (
         found.replace("unknown key", "unknown option")
         if "unknown key" in found

@@ -246,6 +246,7 @@ def test_options_that_the_security_protocol_does_not_use_are_ignored_with_the_re
     [
         ("kafka.security.protocol", "TLS", "option kafka.security.protocol must be one of"),
         ("kafka.ssl.trustore.location", "p", "unknown option kafka.ssl.trustore.location; did you"),
+        ("kafka.sasl.oauthbearer.scope", "s", "unknown option kafka.sasl.oauthbearer.scope; known"),
         ("kafka.ssl.ca.location", "p", "option kafka.ssl.ca.location is a key of librdkafka"),
         ("kafka.sasl.client.callback.handler.class", "C", "write kafka.sasl.jaas.config"),
     ],
