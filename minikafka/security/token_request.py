@@ -73,6 +73,10 @@ def token_file(url: str) -> str | None:
 def token_request(url: str, options: Mapping[str, str], keys: SecurityKeys) -> TokenRequest:
     """Return the request of a login module with these options. Raises ConfigError, InvalidJaas."""
     parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"{URL} must have no login before the host: set clientId and clientSecret of sasl.jaas.config"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
             f"{URL} must be file:///PATH, http://HOST/… or https://HOST/…, got {url!r}"

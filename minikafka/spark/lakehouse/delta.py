@@ -106,7 +106,7 @@ class DeltaLakeTable:
                 " a URI"
             )
         if is_remote(self._place):
-            check_uri(self._place, "az")
+            check_uri(self._place, self._of_files.names, "az")
         data_files(self._place, self._of_files)
 
     @property

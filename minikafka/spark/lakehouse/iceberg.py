@@ -110,7 +110,7 @@ class IcebergTable:
                 f"the format iceberg needs {error.name}: pip install 'minikafka[iceberg]'"
             ) from error
         if is_remote(self._place):
-            check_uri(self._place)
+            check_uri(self._place, storage_of(self._place, settings.catalog).names)
         if not settings.catalog and is_remote(self._place):
             raise ConfigError(
                 f"{self._place}: a table in an object storage needs a catalog: name its properties, such as uri"

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.storage.explain import NO_ANSWER, OptionNames, explained, names_in_storage
+from minikafka.spark.storage.explain import (
+    NO_ANSWER,
+    OptionNames,
+    check_no_login,
+    explained,
+    names_in_storage,
+)
 from minikafka.spark.storage.local import sync, writing
 from minikafka.spark.storage.store import StorageError
 
@@ -96,8 +102,9 @@ def check_unused(
         )
 
 
-def check_uri(uri: str, *also: str) -> None:
+def check_uri(uri: str, names: OptionNames | None, *also: str) -> None:
     """Raise `ConfigError` if no table can be at a URI. `also`: further schemes that are possible."""
+    check_no_login(uri, names)
     _check_scheme(uri, *also)
     if found := _UNCLEAR.search(uri):
         raise ConfigError(

@@ -17,7 +17,7 @@ from minikafka.spark.lakehouse.places import NO_OPTIONS, StoreOptions
 from minikafka.spark.lakehouse.rules import PartitionRule
 from minikafka.spark.lakehouse.stage import NULL, FileStage, LakeFile
 
-_LOGIN: Final = re.compile(r"//[^/@]*@")
+_LOGIN: Final = re.compile(r"//.*@")
 RECORDS: Final = "minikafka.records"
 """The name of a table in its catalog, if none is given."""
 DELTA: Final = "delta"

@@ -176,7 +176,12 @@ def _authorization(options: Mapping[str, str], of_urls: list[str]) -> str:
     if len(ways) > 1:
         raise ConfigError(f"{' and '.join(ways)} both log in: remove one")
     if TOKEN in options:
-        return f"Bearer {options[TOKEN].strip()}"
+        token = options[TOKEN].strip()
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError(
+                f"{TOKEN} must have only printable ASCII characters, without line ends"
+            )
+        return f"Bearer {token}"
     login = options.get(USER) or (of_urls[0] if of_urls else "")
     if not login:
         return ""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from minikafka.base.errors import ConfigError
+
 _CODE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>(?P<text>[^<]+)</Message>")
 _ADDRESS: Final = re.compile(r"https?://[^/\s\"']+")
@@ -47,6 +49,21 @@ def names_in_storage(url: str) -> OptionNames:
     if url.startswith("gs:"):
         return _OF_STORAGE._replace(names={**_OF_STORAGE.names, "endpoint": "base_url"})
     return _OF_STORAGE
+
+
+def check_no_login(url: str, names: OptionNames | None) -> None:
+    """Raise `ConfigError`, without the URI, if a login is part of a URI. A login may contain a slash.
+
+    `names`: as `explained` has it.
+    """
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("/")[0]
+    has_login = "@" in place or (":" in place and "@" in rest)
+    if has_login and not scheme.lower().startswith("abfs"):
+        where = (names or names_in_storage(url)).where
+        raise ConfigError(
+            f"a URI of {scheme}:// must have no login before the bucket: set it {where}"
+        )
 
 
 class _Known(NamedTuple):

@@ -22,6 +22,7 @@ from minikafka.spark.storage.explain import (
     EXPIRED,
     NO_BUCKET,
     OptionNames,
+    check_no_login,
     explained,
     names_in_storage,
 )
@@ -204,12 +205,9 @@ def _for_library(url: str, names: OptionNames) -> str:
 
     The library would unescape `%20`, and cut the path at `#` and `?`.
     """
+    check_no_login(url, names)
     scheme, _, rest = url.partition("://")
     place, _, path = rest.partition("/")
-    if "@" in place and not scheme.lower().startswith("abfs"):
-        raise ConfigError(
-            f"a URI of {scheme}:// must have no login before the bucket: set it {names.where}"
-        )
     return f"{'s3' if scheme.lower() == 's3a' else scheme.lower()}://{place}/{quote(path)}"
 
 

@@ -159,6 +159,12 @@ def test_file_is_read_again_for_each_token(tmp_path: Path) -> None:
         ("", OPTIONS, ConfigError, f"{URL} is not set"),
         ("ftp://host/token", OPTIONS, ConfigError, f"{URL} must be file:///PATH, http"),
         ("file://host/token", OPTIONS, ConfigError, f"{URL} must be file:///PATH, http"),
+        (
+            "http://a:hidden@h/token",
+            OPTIONS,
+            ConfigError,
+            f"^{URL} must have no login before the host",
+        ),
         ("http://h", 'clientId="a"', InvalidJaas, "has no clientSecret"),
         ("http://h", 'clientSecret="a"', InvalidJaas, "has no clientId"),
         ("http://h", f'{OPTIONS} ssl.no="x"', InvalidJaas, "has an unknown option ssl.no"),

@@ -215,6 +215,7 @@ def test_store_that_does_not_answer_names_the_option_with_its_address(place, opt
         ("s3://b/t", {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}, "could remove each other's rows"),
         ("s3://b/t", {"regoin": "x"}, "regoin"),
         ("s3://b/a%20b", {}, "the URI of a table must have no %, which readers take for different"),
+        ("s3://k:hid%40den@b/t", {}, r"^a URI of s3:// must .* set it in the option storage"),
         ("gs://b/t", {"google_bearer_token": "x"}, "does not know google_bearer_token for Google"),
     ],
 )
@@ -228,6 +229,11 @@ def test_place_or_option_that_is_not_possible_is_refused(place, storage, reason)
     [
         ("s3://bucket/t", {}, "a table in an object storage needs a catalog"),
         ("s3://bucket/a#1", {"uri": "x"}, "the URI of a table must have no #"),
+        (
+            "s3://k:hid%den@b/t",
+            {"uri": "x"},
+            "^a URI of s3:// must .* the properties of the catalog",
+        ),
         ("az://bucket/t", {"uri": "x"}, "this table needs .* or abfs://, not az://"),
     ],
 )

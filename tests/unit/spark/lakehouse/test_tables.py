@@ -328,8 +328,9 @@ def test_catalog_that_accepts_connections_and_is_silent_fails(tmp_path, monkeypa
             table.exists()
 
 
-def test_password_in_the_address_of_a_catalog_is_not_shown(tmp_path):
-    catalog = {"type": "sql", "uri": "postgresql+nothing://user:secret@host/db"}
+@pytest.mark.parametrize("password", ["secret", "a@secret", "a/secret", "a#secret"])
+def test_password_in_the_address_of_a_catalog_is_not_shown(tmp_path, password):
+    catalog = {"type": "sql", "uri": f"postgresql+nothing://user:{password}@host/db"}
     settings = settings_of(ICEBERG, tmp_path, catalog=catalog)
     with pytest.raises(TableError) as failed:
         open_table(settings).exists()

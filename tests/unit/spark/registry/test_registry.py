@@ -500,6 +500,7 @@ def test_json_documents_are_validated_on_request(registry):
         ({"topic": "t", "mode": "drop"}, "mode must be one of failfast, permissive, not drop"),
         ({"topic": "t", "basic.auth.user.info": "ann"}, "must be USER:PASSWORD: it has no colon"),
         ({"topic": "t", "basic.auth.user.info": "a:b", "bearer.auth.token": "c"}, "both log in"),
+        ({"topic": "t", "bearer.auth.token": "hid\nden"}, "^bearer.auth.token must have only"),
         (
             {"topic": "t", "schema.registry.url": "host:8081"},
             "schema.registry.url must be an address",

@@ -157,6 +157,7 @@ def test_bucket_that_does_not_exist_is_named_with_the_remedy(server, verb):
             {},
             "a URI of s3:// must have no login before the bucket: set",
         ),
+        ("s3://key:hid/den@bucket/x", {}, "^a URI of s3:// must have no login before the bucket"),
     ],
 )
 def test_wrong_uri_or_option_is_refused_before_any_request(url, options, text):
