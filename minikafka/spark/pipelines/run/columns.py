@@ -25,10 +25,10 @@ from minikafka.spark.registry.records import VALUE
 MALFORMED: Final = "_malformed"
 """Name of the column that marks malformed records. It is null for valid records."""
 REASON: Final = "_reason"
-"""Name of the column with the reason why a record cannot be decoded. Only malformed records have it."""
+"""Name of the column that says why a record cannot be decoded. It is null for valid records."""
 RECORDS: Final = "records"
 SHOWN_MAX: Final = 100
-"""Maximum length of a value in the reason why a record is malformed."""
+"""Maximum length of a value in the text that says why a record is malformed."""
 _KEY: Final = "_decoded_key"
 _METADATA: Final = (*PLACE, "timestamp")
 
@@ -76,7 +76,7 @@ def _key_marked(frame: DataFrame, key: Decode) -> DataFrame:
 
 
 def _key_failure() -> Column:
-    """Return the reason why a key cannot be decoded; null if it can."""
+    """Return why a key cannot be decoded; null if it can."""
     return f.concat(f.lit("key: "), f.col(_KEY).getField(FAILURE))
 
 
@@ -129,7 +129,7 @@ def malformed(frame: DataFrame, decode: Decode, key: Decode | None = None) -> Da
 
 
 def _mismatch(decode: Decode) -> Column:
-    """Return the reason why a value does not match the schema of json or csv."""
+    """Return why a value does not match the schema of json or csv."""
     schema = _schema(decode.schema)
     whole = f.lit(f"the value does not match the schema {decode.schema}")
     if decode.format != "json":
@@ -140,7 +140,7 @@ def _mismatch(decode: Decode) -> Column:
 
 
 def _type_error(field: StructField) -> Column:
-    """Return the reason why a field has the wrong type; null if it is valid or missing.
+    """Return why a field has the wrong type; null if it is valid or missing.
 
     A field has the wrong type if the JSON value has it, but it is null in the decoded record.
     """

@@ -19,7 +19,7 @@ from minikafka.spark.pipelines.window.settings import KEY, WindowSettings
 
 GROUP: Final = "group"
 ERROR: Final = "_error"
-"""Name of the column with the reason why a record is malformed; null for other records."""
+"""Name of the column that says why a record is malformed. It is null for other records."""
 RECORDS: Final = "_records"
 """Name of the column with the records whose newest window this is."""
 OF_RUN: Final = "_of_run"
@@ -53,7 +53,7 @@ def prepared(source: DataFrame, settings: WindowSettings) -> DataFrame:
 
 
 def _error(settings: WindowSettings) -> Column:
-    """Return the reason why a record is malformed, or null."""
+    """Return why a record is malformed; null if it is not."""
     given, time = f.col(_GIVEN), f.col(_TIME)
     if settings.time:
         shown = f.concat(f.lit(f"{settings.time} is not a time: "), f.left(given, f.lit(SHOWN_MAX)))
