@@ -12,7 +12,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from minikafka.base.errors import ConfigError
-from minikafka.spark.registry import fitting
+from minikafka.spark.registry import fitting, json_schema
 from minikafka.spark.registry.framing import header
 from minikafka.spark.registry.options import parse_decode, parse_encode
 from minikafka.spark.registry.records import (
@@ -96,15 +96,18 @@ def encoded_column(work: RecordWriting, frame: DataFrame, column: str) -> Column
     """Return a binary column with the rows of a struct column. Raises ConfigError if the schema cannot hold them."""
     kind = to_arrow_type(frame.select(column).schema.fields[0].dataType, timezone=UTC)
     fitting.check(work, kind)
+    value = f.col(column)
     if work.options.format == "confluent_json":
-        head = f.lit(header(int(work.schema.id or 0)))
-        return f.concat(head, _json_of(column, kind).cast("binary"))
+        value = _json_of(column, kind)
+        if json_schema.shape(work.schema).embed is None:
+            head = f.lit(header(int(work.schema.id or 0)))
+            return f.concat(head, value.cast("binary"))
     task = _Encoding(work)
 
     def run(rows: pa.Array) -> pa.Array:
         return task(rows)
 
-    found: Column = _udf(run, "binary")(f.col(column))
+    found: Column = _udf(run, "binary")(value)
     return found
 
 

@@ -1,7 +1,8 @@
-"""JSON: the columns of a JSON Schema, and documents decoded to them.
+"""JSON: the columns of a JSON Schema, documents decoded to them, and documents encoded from them.
 
-A property whose type is not a single one is a column of text with the JSON value. Properties that the schema does not
-name are left out. Every column may be null.
+A property whose type is not a single one is a column of text with the JSON value. So is an object of which the schema
+says nothing more: its text is decoded and encoded. Properties that the schema does not name are left out. Every column
+may be null.
 """
 
 from __future__ import annotations
@@ -56,6 +57,43 @@ def reader(columns: ColumnShape, validate: Callable[[Any], None] | None) -> Read
         return None if found is None else convert(found)
 
     return read
+
+
+def writer(columns: ColumnShape) -> Callable[[str], bytes] | None:
+    """Return a function that changes Spark's JSON text of a row to the document of a record; None if they are equal.
+
+    It keeps the digits of all numbers, and raises ValueError for a row that the schema cannot hold.
+    """
+    embed = columns.embed
+    if embed is None:
+        return None
+    change = embed
+
+    def write(text: str) -> bytes:
+        return _text(change(_exact(text))).encode()
+
+    return write
+
+
+class _Number(str):
+    """A number as its text."""
+
+    __slots__ = ()
+
+
+def _exact(text: str) -> Any:
+    return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_no_number)
+
+
+def _text(value: Any) -> str:
+    """Return the JSON text of a value of `_exact`."""
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_text(name)}:{_text(one)}' for name, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def validator(schema: Schema) -> Callable[[Any], None]:
@@ -169,7 +207,7 @@ class _Shapes:
         others = schema.get("additionalProperties")
         if isinstance(others, Mapping):
             return _map(self.of(others, f"{path}.*", depth + 1), path)
-        return _TEXT
+        return _object_text(path)
 
 
 def _only(schema: Mapping[str, Any]) -> Any:
@@ -241,6 +279,25 @@ def _exactly(kind: type, value: Any, path: str, name: str) -> Any:
     return value
 
 
+def _object_text(path: str) -> ColumnShape:
+    def convert(value: Any) -> str:
+        if type(value) is not dict:
+            raise _wrong(path, "object", value)
+        return json.dumps(value)
+
+    def embed(text: Any) -> Any:
+        try:
+            found = _exact(text)
+        except (ValueError, TypeError, RecursionError):
+            found = None
+        if type(found) is not dict:
+            where = path or "the value"
+            raise ValueError(f"{where} is not the text of a JSON object: {str(text)[:60]!r}")
+        return found
+
+    return ColumnShape(pa.string(), convert, embed)
+
+
 def _record(fields: Mapping[str, ColumnShape], path: str) -> ColumnShape:
     changes = [(name, one.convert) for name, one in fields.items()]
 
@@ -253,9 +310,16 @@ def _record(fields: Mapping[str, ColumnShape], path: str) -> ColumnShape:
             if change is not None and value.get(name) is not None
         }
 
-    return ColumnShape(
-        pa.struct([pa.field(name, one.type) for name, one in fields.items()]), convert
-    )
+    embedded = {name: one.embed for name, one in fields.items() if one.embed is not None}
+
+    def embed(value: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: embedded[name](one) if name in embedded and one is not None else one
+            for name, one in value.items()
+        }
+
+    kind = pa.struct([pa.field(name, one.type) for name, one in fields.items()])
+    return ColumnShape(kind, convert, embed if embedded else None)
 
 
 def _map(item: ColumnShape, path: str) -> ColumnShape:
@@ -267,7 +331,15 @@ def _map(item: ColumnShape, path: str) -> ColumnShape:
             raise _wrong(path, "object", value)
         return [(name, None if one is None else change(one)) for name, one in value.items()]
 
-    return ColumnShape(pa.map_(pa.string(), item.type), convert)
+    kind, inner = pa.map_(pa.string(), item.type), item.embed
+    if inner is None:
+        return ColumnShape(kind, convert)
+    embed = inner
+    return ColumnShape(
+        kind,
+        convert,
+        lambda value: {name: None if one is None else embed(one) for name, one in value.items()},
+    )
 
 
 def _list(item: ColumnShape, path: str) -> ColumnShape:
@@ -279,4 +351,10 @@ def _list(item: ColumnShape, path: str) -> ColumnShape:
             raise _wrong(path, "array", value)
         return [None if one is None else change(one) for one in value]
 
-    return ColumnShape(pa.list_(item.type), convert)
+    kind, inner = pa.list_(item.type), item.embed
+    if inner is None:
+        return ColumnShape(kind, convert)
+    embed = inner
+    return ColumnShape(
+        kind, convert, lambda value: [None if one is None else embed(one) for one in value]
+    )

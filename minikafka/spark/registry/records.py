@@ -324,12 +324,14 @@ def _where(places: Sequence[Any], row: int) -> str:
 
 @lru_cache(_KEPT_MAX)
 def encoder_of(work: RecordWriting) -> Callable[[pa.Array], pa.Array]:
-    """Return the function of this process that encodes a column of rows."""
+    """Return the function of this process that encodes a column of rows, which are JSON text for `confluent_json`."""
     _check_library(work.options)
     head = header(int(work.schema.id or 0))
     as_columns: Callable[[pa.Array], pa.Array | None] | None = None
     if work.options.format == "confluent_avro":
         write, as_columns = _avro().writer(work.schema), _avro().column_writer(work.schema, head)
+    elif work.options.format == "confluent_json":
+        write = _json().writer(_json().shape(work.schema))
     else:
         protobuf = _protobuf()
         kind = protobuf.message_type(work.schema, work.options.message)

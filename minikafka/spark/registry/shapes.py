@@ -18,11 +18,13 @@ class ColumnShape(NamedTuple):
     """The type of a column while values are collected, and a function that prepares a value for pyarrow.
 
     `type`: may have units of time that Spark does not know; `for_spark` gives Spark's. `convert`: None if pyarrow
-    takes the decoded values as they are. A value is never None there.
+    takes the decoded values as they are. `embed`: changes a value of Spark's `to_json` to the value of the document;
+    None if they are equal. A value is never None in both functions.
     """
 
     type: pa.DataType
     convert: Convert | None = None
+    embed: Convert | None = None
 
 
 def for_spark(kind: pa.DataType) -> pa.DataType:

@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("fastavro")
 pytest.importorskip("google.protobuf")
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PythonException, StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from support.spark.schema_registry import StandInRegistry, running_registry
 
@@ -280,6 +281,26 @@ async def test_stream_ends_when_the_registry_fails_and_continues_after_a_restart
         query.processAllAvailable()
         query.stop()
     assert await written() == [*[b"1"] * 5, b"2"]
+
+
+def test_text_of_an_object_is_encoded_as_an_object_or_refused(spark, registry):
+    options = {"schema.registry.url": registry.url, "topic": "objects"}
+    schema = {"type": "object", "properties": {"more": {"type": "object"}}}
+
+    def records(*texts: str | None) -> DataFrame:
+        rows = spark.createDataFrame([((text,),) for text in texts], "value struct<more: string>")
+        return encoded(rows, "confluent_json", options | {"schema": json.dumps(schema)})
+
+    good = records('{"a": [1.10]}', None)
+    assert [row["value"][5:] for row in good.collect()] == [b'{"more":{"a":[1.10]}}', b"{}"]
+    found = decoded(good, "confluent_json", options).select("value.more").collect()
+    assert [row["more"] for row in found] == ['{"a": [1.1]}', None]
+    with pytest.raises(PythonException) as caught:
+        records("[1]").collect()
+    assert str(explain(caught.value)) == (
+        "schema: a row does not fit the schema of objects-value: more is not the text of a JSON object: '[1]'; correct"
+        " the row in the query, or register a schema that allows it"
+    )
 
 
 def test_program_encodes_and_decodes_each_format(spark, registry):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -82,6 +83,61 @@ def test_text_with_half_a_character_is_malformed():
     assert bad["value"] is None
     assert "a value does not fit into its column" in bad["reason"]
     assert good == {"value": {"a": "x"}, "reason": None}
+
+
+ANY = {"type": ["object", "null"]}
+WITH_OBJECTS = document(
+    a=ANY,
+    n={"type": "number"},
+    many={"type": "array", "items": ANY},
+    named={"type": "object", "additionalProperties": {"type": "object", "properties": {}}},
+    inner=document(b=ANY),
+)
+
+
+def encoded_json(schema: Any, *texts: str | None) -> Any:
+    """Return records of rows, which Spark's to_json has made texts."""
+    registry = OneSchema("JSON", json.dumps(schema))
+    work = records.RecordWriting(parse_encode(registry.format, AT), registry.schema)
+    return records.encoder_of(work)(pa.array(texts, pa.string())).to_pylist()
+
+
+def test_object_without_properties_is_decoded_to_its_text():
+    whole = {"a": {"x": [1.5, None]}, "many": [{}, None], "named": {"k": {}}, "inner": {"b": {}}}
+    [found] = decoded(WITH_OBJECTS, json.dumps(whole).encode())
+    texts = {"many": ["{}", None], "named": [("k", "{}")], "inner": {"b": "{}"}}
+    assert found == {"value": {"a": '{"x": [1.5, null]}', "n": None, **texts}, "reason": None}
+    assert decoded(ANY, b'{"x": 1}') == [{"value": '{"x": 1}', "reason": None}]
+
+
+@pytest.mark.parametrize("value", ['"{}"', "[]", "1", "true"])
+def test_value_that_is_no_object_is_malformed_where_the_schema_wants_one(value):
+    [found] = decoded(WITH_OBJECTS, f'{{"inner": {{"b": {value}}}}}'.encode())
+    assert found["reason"] == f"inner.b is not of the type object: {value} (schema id 1)"
+
+
+def test_text_of_an_object_is_encoded_as_the_object_with_the_digits_of_its_numbers():
+    digits = "12345678901234567890.123456789012345678901"
+    row = {"a": f'{{"x": {digits}, "y": "ü\\n"}}', "many": [" {} ", None], "inner": {"b": "{}"}}
+    text = json.dumps({**row, "named": {"k": '{"z": 1e400}', "none": None}})
+    found, none = encoded_json(WITH_OBJECTS, f'{text[:-1]}, "n": {digits}}}', None)
+    assert (
+        found
+        == header(1)
+        + (
+            f'{{"a":{{"x":{digits},"y":"ü\\n"}},"many":[{{}},null],"inner":{{"b":{{}}}},'
+            f'"named":{{"k":{{"z":1e400}},"none":null}},"n":{digits}}}'
+        ).encode()
+    )
+    assert none is None
+    assert encoded_json(ANY, r'"{\"x\": 1}"') == [header(1) + b'{"x":1}']
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "null", "5", "{", '{"x": 1} y', '{"x": NaN}', '"{}"'])
+def test_text_that_is_no_object_ends_the_query(text):
+    wanted = f"inner.b is not the text of a JSON object: {text!r}; correct the row in the query"
+    with pytest.raises(records.UnencodableRow, match=re.escape(wanted)):
+        encoded_json(WITH_OBJECTS, json.dumps({"inner": {"b": text}}))
 
 
 @pytest.mark.parametrize("kind", ["objekt", {"type": "string"}])
