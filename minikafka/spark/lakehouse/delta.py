@@ -133,7 +133,7 @@ class DeltaLakeTable:
         return given or None
 
     def newest(self) -> Any:
-        """Return the newest state of the table. Raises `ConfigError` if deltalake cannot write such a table."""
+        """Return the newest state of the table. Raises `ConfigError` for a feature that the writer lacks."""
         with self._reported():
             try:
                 table = self._library.DeltaTable(self._place, storage_options=self._storage)
@@ -154,12 +154,12 @@ class DeltaLakeTable:
             found.add(_IN_VERSION_6)
         if found:
             raise ConfigError(
-                f"{self._place} has the writer feature {min(found)}, which deltalake cannot write: remove the feature"
-                " from the table with the engine that added it, or name a new table"
+                f"{self._place} has the writer feature {min(found)}, which this writer does not support: remove the"
+                " feature from the table with the engine that added it, or name a new table"
             )
         if version > _WRITER_VERSION:
             raise ConfigError(
-                f"{self._place} has the writer version {version}, and deltalake can only write versions up to"
+                f"{self._place} has the writer version {version}, and this writer supports versions up to"
                 f" {_WRITER_VERSION}: name a new table"
             )
 

@@ -240,7 +240,7 @@ def protocol(reader: list[str], writer: list[str]) -> dict[str, object]:
 
 
 NEWER = [
-    (protocol([], ["appendOnly", "newFeature"]), "has the writer feature newFeature, which delta"),
+    (protocol([], ["appendOnly", "newFeature"]), "has the writer feature newFeature, which this"),
     (protocol([], ["rowTracking", "domainMetadata"]), "has the writer feature domainMetadata, w"),
     (
         {"protocol": {"minReaderVersion": 2, "minWriterVersion": 6}},
