@@ -73,7 +73,7 @@ class Checkpoints:
         while True:
             await self._clock.sleep(self._config.log_flush_offset_checkpoint_interval_ms)
             try:
-                await self._logs.sync_rolled()
+                await self._logs.syncs.sync_rolled()
                 self._logs.checkpoint()
                 await self._logs.sync_checkpoints()
             except StorageFailed as failure:

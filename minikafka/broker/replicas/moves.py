@@ -191,7 +191,7 @@ class Moves:
         self._throttle.record(copy.append(data, high_watermark))
         if copy.unsynced >= _SYNC_BYTES:
             copy.unsynced = 0
-            await self._logs.sync_log(copy.future)
+            await self._logs.syncs.sync_log(copy.future)
 
     # ---- the end
 
@@ -224,7 +224,7 @@ class Moves:
         if first_dirty not in (None, future.gaps.first_dirty_offset):
             await logs.mark_clean(future, first_dirty)
         copy.save_producers()
-        await logs.sync_log(future)
+        await logs.syncs.sync_log(future)
         await logs.sync_log_starts([future])
         await logs.futures.complete(future, partition.high_watermark)
 

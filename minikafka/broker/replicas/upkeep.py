@@ -84,8 +84,8 @@ class Upkeep:
             try:
                 await self._logs.delete_renamed(self._clock.now())
                 await self._logs.delete_retired(self._clock.now())
-                await self._logs.sync_names()
-                await self._logs.sync_overdue(self._clock.now())
+                await self._logs.syncs.sync_names()
+                await self._logs.syncs.sync_overdue(self._clock.now())
             except StorageFailed as failure:
                 self._directory_failed(failure)
 

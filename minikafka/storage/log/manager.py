@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
 from minikafka.base.config import BrokerConfig, TopicConfig
-from minikafka.base.config.keys import LONG_MAX
 from minikafka.base.coordination import CONTROLLER, COORDINATION
 from minikafka.base.errors import ConfigError, StorageFailed
 from minikafka.base.model import TopicPartition, topic_id_text
@@ -24,11 +22,9 @@ from minikafka.storage.log.checkpoints import CHECKPOINTS, LOG_START_OFFSETS
 from minikafka.storage.log.directory import DELETED_SUFFIX, STRAY_SUFFIX, LogDirectory, is_future
 from minikafka.storage.log.future_logs import FutureLogs
 from minikafka.storage.log.log import Log
-from minikafka.storage.log.log_end import sync_name
 from minikafka.storage.log.producer_table import ProducerRoom
-from minikafka.storage.log.segments.index_files import sync_files
-from minikafka.storage.log.segments.segment import DELETED, Segment
-from minikafka.storage.log.segments.segment import LOG as LOG_SUFFIX
+from minikafka.storage.log.segments.segment import DELETED
+from minikafka.storage.log.syncs import LogSyncs, sync_present
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +67,11 @@ class LogManager:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.offline: set[TopicPartition] = set()
         self._live = [LogDirectory(storage, path.rstrip("/") or "/") for path in config.log_dirs]
+        self.syncs = LogSyncs(storage, executor, self.logs)
         self.futures = FutureLogs(storage, executor, self._live, self.logs, self._move_copy_aside)
         self._failed: list[LogDirectory] = []
         self.offline_directories: dict[str, str] = {}
         """Path of each directory that is offline after a failure → the reason, in the words of the system."""
-        self._unsynced_since: dict[Log, int] = {}
-        """Logs with flush.ms and records without an fsync → monotonic time (ms) when such records were first found."""
         self._deleted: list[tuple[int, str, Log | None]] = []
         """Directories renamed for deletion: monotonic time (ms) when the deletion is due, path, log if it is open."""
         self._preferred: dict[TopicPartition, str] = {}
@@ -398,7 +393,7 @@ class LogManager:
         """
         for directory in list(self._live):
             paths = [f"{directory.path}/{name}" for name in CHECKPOINTS]
-            await self.executor.run(partial(_sync_files, self.storage, directory.path, paths))
+            await self.executor.run(partial(sync_present, self.storage, directory.path, paths))
 
     def _limit_producers(self) -> None:
         """If more than three quarters of the allowed producers are known, forget the ones that are idle the longest.
@@ -422,7 +417,7 @@ class LogManager:
         for directory in {self._directory_of(log) for log in logs}:
             directory.write_log_starts()
             path = f"{directory.path}/{LOG_START_OFFSETS}"
-            await self.executor.run(partial(_sync_files, self.storage, directory.path, [path]))
+            await self.executor.run(partial(sync_present, self.storage, directory.path, [path]))
 
     async def mark_clean(self, log: Log, first_dirty_offset: int) -> None:
         """Persist that the log is compacted below this offset. Raises StorageFailed.
@@ -437,75 +432,6 @@ class LogManager:
             if log.gaps.first_dirty_offset == first_dirty_offset:
                 log.gaps.first_dirty_offset = before
             raise
-
-    async def sync_rolled(self) -> None:
-        """Fsync the sealed segments that may not be durable, and raise the recovery points.
-
-        The fsync runs outside the event loop. Each file is opened again, because the log may close its
-        own file meanwhile. Raises StorageFailed.
-        """
-        for log in list(self.logs.values()):
-            unsynced = log.segments.unsynced
-            if unsynced:
-                log.epochs.ensure_file()
-                # Read before the fsync, during which the log may roll, truncate or delete segments.
-                count, removals = len(unsynced), log.segments.removals
-                await self._sync(log, unsynced)
-                log.sealed_synced(count, removals)
-
-    async def sync_overdue(self, now: int) -> None:
-        """Fsync, outside the event loop, the logs whose records have waited flush.ms for an fsync.
-
-        Call this periodically. The wait of a log begins with the first call that finds records without an fsync.
-        Raises StorageFailed.
-        """
-        unsynced = {
-            log: self._unsynced_since.get(log, now)
-            for log in self.logs.values()
-            if log.config.flush_ms != LONG_MAX and log.written_log_end_offset > log.recovery_point
-        }
-        self._unsynced_since = unsynced
-        for log, since in tuple(unsynced.items()):
-            if now - since >= log.config.flush_ms:
-                del unsynced[log]
-                await self.sync_log(log)
-
-    async def sync_log(self, log: Log) -> None:
-        """Fsync the log outside the event loop, and raise its recovery point. Raises StorageFailed."""
-        log.epochs.ensure_file()
-        # Read before the fsync, during which the log may grow or truncate.
-        end_offset, generation = log.written_log_end_offset, log.layout_generation
-        count, removals = len(log.segments.unsynced), log.segments.removals
-        segments = [*log.segments.unsynced, log.segments[-1]]
-        await self._sync(log, segments)
-        log.synced(end_offset, generation)
-        if count:
-            log.sealed_synced(count, removals)
-
-    async def _sync(self, log: Log, segments: Iterable[Segment]) -> None:
-        """Fsync the log files of these segments, all files derived from unsynced ones, and the names of the log."""
-        logs = [segment.path(LOG_SUFFIX) for segment in segments]
-        paths = [*logs, *log.segments.unsynced_derived(), log.epochs.path]
-        await self.executor.run(partial(_sync_files, self.storage, log.directory, paths))
-        await self._sync_name(log)
-
-    async def sync_names(self) -> None:
-        """Make the directory and the topic id of each log with records durable, outside the event loop.
-
-        Raises StorageFailed.
-        """
-        for log in list(self.logs.values()):
-            if not log.has_durable_name and log.segments[-1].is_made:
-                await self._sync_name(log)
-
-    async def _sync_name(self, log: Log) -> None:
-        if not log.has_durable_name:
-            topic_id = log.topic_id
-            with _unless_moved():
-                await self.executor.run(partial(sync_name, self.storage, log.directory))
-            log.has_durable_name = (
-                log.topic_id == topic_id
-            )  # it may have got its topic id during the fsync
 
     # Failure and close.
 
@@ -585,22 +511,3 @@ def _offline(path: str) -> StorageFailed:
 def _remove_files(storage: Storage, paths: list[str]) -> None:
     for path in paths:
         storage.remove(path)
-
-
-def _sync_files(storage: Storage, directory: str, paths: list[str]) -> None:
-    """Fsync the files and their directory; skip files that were deleted or renamed meanwhile."""
-    for path in paths:
-        with _unless_moved():
-            sync_files(storage, [path])
-    with _unless_moved():
-        storage.sync_directory(directory)
-
-
-@contextmanager
-def _unless_moved() -> Iterator[None]:
-    """Return a context manager that ignores the error of a file or directory that no longer has its name."""
-    try:
-        yield
-    except StorageFailed as failure:
-        if failure.cause.errno != errno.ENOENT:
-            raise

@@ -255,7 +255,7 @@ class TestRestart:
     async def test_sealed_segments_are_synced_in_the_executor(self, storage: MemoryStorage) -> None:
         logs = await started(storage)
         produce(logs.create(A0, ID, SMALL, is_new=True), *[1] * 8)
-        await logs.sync_rolled()
+        await logs.syncs.sync_rolled()
         logs.checkpoint()
         assert storage.read("/d/recovery-point-offset-checkpoint") == b"0\n1\na 0 6\n"
         synced = set(storage.synced)
@@ -465,7 +465,7 @@ class TestNewLogs:
         logs = await started(storage)
         log = logs.create(A0, ID, SMALL, is_new=True)
         produce(log, 1, 1, 1, 1)
-        await logs.sync_rolled()
+        await logs.syncs.sync_rolled()
         assert log.recovery_point == 3
         assert storage.read("/d/a-0/leader-epoch-checkpoint") == b"0\n1\n0 0\n"
 
@@ -508,21 +508,21 @@ async def test_log_is_fsynced_when_its_records_have_waited_for_flush_ms(
     logs = await started(storage)
     log = logs.create(A0, ID, config(flush_ms=1000), is_new=True)
     other = logs.create(A1, ID, config(), is_new=True)
-    await logs.sync_overdue(0)
+    await logs.syncs.sync_overdue(0)
     produce(log, 2)
     produce(other, 2)
-    await logs.sync_overdue(500)
-    await logs.sync_overdue(1400)
+    await logs.syncs.sync_overdue(500)
+    await logs.syncs.sync_overdue(1400)
     assert (log.recovery_point, storage.synced.count("/d/a-0")) == (0, 0)
-    await logs.sync_overdue(1500)
+    await logs.syncs.sync_overdue(1500)
     assert log.recovery_point == 2
     epochs = "/d/a-0/leader-epoch-checkpoint"
     assert {f"/d/a-0/{0:020d}.log", epochs, "/d/a-0"} <= set(storage.synced)
     produce(log, 1)
-    await logs.sync_overdue(1600)
-    await logs.sync_overdue(2599)
+    await logs.syncs.sync_overdue(1600)
+    await logs.syncs.sync_overdue(2599)
     assert log.recovery_point == 2
-    await logs.sync_overdue(2600)
+    await logs.syncs.sync_overdue(2600)
     assert (log.recovery_point, other.recovery_point) == (3, 0)
 
 
@@ -532,7 +532,7 @@ async def test_indexes_of_sealed_segments_are_fsynced_after_flush_ms(
     logs = await started(storage)
     log = logs.create(A0, ID, replace(SMALL, flush_ms=0), is_new=True)
     produce(log, *[1] * 8)
-    await logs.sync_overdue(0)
+    await logs.syncs.sync_overdue(0)
     assert log.recovery_point == 8
     kept = [path for segment in log.segments[:2] for path in segment.paths()[1:]]
     assert set(kept) <= set(storage.synced)
@@ -552,7 +552,7 @@ async def test_fsync_does_not_raise_the_recovery_point_if_the_log_was_truncated_
         return result
 
     logs.executor.run = run  # type: ignore[method-assign]
-    await logs.sync_overdue(0)
+    await logs.syncs.sync_overdue(0)
     assert log.recovery_point == 0
 
 
@@ -593,12 +593,12 @@ async def test_log_without_forced_fsyncs_gets_a_durable_name_and_topic_id(
     log = logs.create(A0, ID, SMALL, is_new=True)
     empty = logs.create(A1, ID, SMALL, is_new=True)
     produce(log, 1)
-    await logs.sync_names()
+    await logs.syncs.sync_names()
     assert (log.has_durable_name, empty.has_durable_name) == (True, False)
     again = await started(storage.power_cut(former_bytes))
     assert again.logs[A0].topic_id == ID
     before = len(storage.synced)
-    await logs.sync_names()
+    await logs.syncs.sync_names()
     assert len(storage.synced) == before
 
 
@@ -616,9 +616,9 @@ async def test_topic_id_assigned_during_the_fsync_of_the_name_is_fsynced_later(
         return result
 
     logs.executor.run = run  # type: ignore[method-assign]
-    await (logs.sync_overdue(0) if sync == "sync_overdue" else getattr(logs, sync)())
+    await (logs.syncs.sync_overdue(0) if sync == "sync_overdue" else getattr(logs.syncs, sync)())
     logs.executor.run = Inline().run  # type: ignore[method-assign]
-    await logs.sync_names()
+    await logs.syncs.sync_names()
     again = await started(storage.power_cut(former_bytes))
     assert again.logs[A0].topic_id == ID
 
@@ -642,7 +642,7 @@ async def test_name_of_a_log_is_durable_before_its_recovery_point_rises(
     logs = await started(storage)
     log = logs.create(A0, ID, replace(SMALL, flush_ms=0), is_new=True)
     produce(log, *[1] * 8)
-    await (logs.sync_overdue(0) if sync == "sync_overdue" else logs.sync_rolled())
+    await (logs.syncs.sync_overdue(0) if sync == "sync_overdue" else logs.syncs.sync_rolled())
     point = log.recovery_point
     assert point >= 6
     again = await started(storage.power_cut(former_bytes))
@@ -662,7 +662,7 @@ async def test_fsync_goes_on_with_the_next_file_when_one_was_removed(
             storage.remove(path)
 
     storage.before_open = remove
-    await logs.sync_overdue(0)
+    await logs.syncs.sync_overdue(0)
     assert {f"/d/a-0/{6:020d}.snapshot", "/d/a-0"} <= set(storage.synced)
 
 
