@@ -19,7 +19,7 @@ class TomlTable:
 
     def __init__(self, where: str, values: Any) -> None:
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{where} must be a table of keys, not {shown(values)}")
+            raise ConfigError(f"{where} must be a table of keys, not {kind_of(values)}")
         self.where = where
         self.values: Mapping[str, Any] = values
         self._read: dict[str, None] = {}
@@ -86,7 +86,7 @@ class TomlTable:
             return None
         value = self.values[key]
         if not isinstance(value, Mapping):
-            raise self.error(f"{key} must be a table of keys, not {shown(value)}")
+            raise self.error(f"{key} must be a table of keys, not {kind_of(value)}")
         return TomlTable(f"{self.where} {key}", value)
 
     def mapping(self, key: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ class TomlTable:
         if isinstance(value, Mapping):
             return json.dumps(value, default=str)
         raise self.error(
-            f"{name} must be a string, a whole number, true or false, not {shown(value)}"
+            f"{name} must be a string, a whole number, true or false, not {kind_of(value)}"
         )
 
     def _unknown(self, name: str, known: Collection[str]) -> ConfigError:
@@ -153,6 +153,12 @@ class TomlTable:
         if near := difflib.get_close_matches(name.lower(), lowered, n=1):
             return self.error(f"unknown key {name}: did you mean {lowered[near[0]]}?")
         return self.error(f"unknown key {name}: known keys are {', '.join(known)}")
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a TOML value for an error message that must not show the value: it may have a secret."""
+    kinds = {str: "a string", list: "a list", bool: "a boolean", int: "a number", float: "a float"}
+    return "a table" if isinstance(value, Mapping) else kinds.get(type(value), "a time")
 
 
 def shown(value: object) -> str:

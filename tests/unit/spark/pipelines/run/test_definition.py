@@ -225,7 +225,7 @@ MISTAKES = {
     SOURCE + SINK: "f.toml: the table [pipeline] is missing",
     PIPELINE + SINK: "f.toml: a table [source.NAME] is missing",
     PIPELINE + SOURCE: "f.toml: the table [sink] is missing",
-    PIPELINE + SOURCE + "[[sink]]": "f.toml: sink must be a table of keys, not [{}]",
+    PIPELINE + SOURCE + "[[sink]]": "f.toml: sink must be a table of keys, not a list",
     PIPELINE + "nam = 1" + SOURCE + SINK: "f.toml, [pipeline]: unknown key nam: did you mean name?",
     PIPELINE + SOURCE + "topik = 1" + SINK: (
         "f.toml, [source.clicks]: unknown key topik: did you mean topic?"
@@ -242,7 +242,13 @@ MISTAKES = {
         "f.toml, [source.clicks]: option endingOffsets has no effect on a stream: remove it"
     ),
     PIPELINE + SOURCE + "startingOffsets = 1.5" + SINK: (
-        "f.toml, [source.clicks]: startingOffsets must be a string, a whole number, true or false, not 1.5"
+        "f.toml, [source.clicks]: startingOffsets must be a string, a whole number, true or false, not a float"
+    ),
+    PIPELINE + SOURCE + 'kafka.sasl.jaas.config = ["hidden"]' + SINK: (
+        "f.toml, [source.clicks]: kafka.sasl.jaas.config must be a string, a whole number, true or false, not a list"
+    ),
+    PIPELINE + SOURCE + '[sink]\nkind = "delta"\npath = "s3://b/t"\nstorage = "key=hidden"': (
+        "f.toml, [sink]: storage must be a table of keys, not a string"
     ),
     PIPELINE + "[source.clicks]" + SINK: (
         "f.toml, [source.clicks]: topic is missing: name a topic, a list of topics, or a pattern"
