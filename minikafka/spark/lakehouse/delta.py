@@ -5,14 +5,16 @@ A mark is the version of a transaction identifier (`txn` in Delta's protocol), w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import date, timedelta
 from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
+from pyarrow import fs
 
 from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
@@ -25,6 +27,7 @@ from minikafka.spark.lakehouse.places import (
     check_uri,
     data_files,
     is_remote,
+    local_path,
 )
 from minikafka.spark.lakehouse.rules import HOUR, Key, PartitionRule, check_rules
 from minikafka.spark.lakehouse.stage import LakeFile
@@ -44,6 +47,9 @@ from minikafka.spark.lakehouse.tables import (
     commit_once,
 )
 from minikafka.spark.storage.explain import explained
+from minikafka.spark.storage.lease import held
+from minikafka.spark.storage.local import LocalFiles
+from minikafka.spark.storage.locations import open_store
 
 _EPOCH: Final = date(1970, 1, 1)
 _HOURS: Final = 24
@@ -301,22 +307,68 @@ class DeltaLakeTable:
         )
 
     def compact(self, target_bytes: int) -> MergedFiles:
-        """Merge small files. The library repeats the commit if other writers add files at the same time."""
-        with self._reported():
-            metrics = self.newest().optimize.compact(target_size=target_bytes)
+        """Merge small files. The library repeats the commit if other writers add files at the same time.
+
+        The library does not notice that another process merges the same files, so only one does so at a time.
+        """
+        with self._only_merger(), self._reported():
+            table = self.newest()
+            before = table.version()
+            try:
+                metrics = table.optimize.compact(target_size=target_bytes)
+            except self._errors.CommitFailedError as error:
+                raise TableError(
+                    f"{self._place}: another process has changed the table or deleted rows at the same time: run the"
+                    " command again"
+                ) from error
+            self._check_merged(before, table.version())
         return MergedFiles(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
+    def _only_merger(self) -> AbstractContextManager[None]:
+        """Be the only process of this project that merges files of the table. Raises `DirectoryBusy`."""
+        if is_remote(self._place):
+            return held(open_store(self._place, self._of_files.values), "table")
+        return LocalFiles(local_path(self._place), "table").locked(lambda: None)
+
+    def _check_merged(self, before: int, after: int) -> None:
+        """Raise `TableError` if another program has merged the same files as the version `after`."""
+        others = set().union(*map(self._removed, range(before + 1, after)))
+        if others and others & self._removed(after):
+            raise TableError(
+                f"{self._place}: another program has merged the same files at the same time, so rows are in the table"
+                f" twice since version {after}: stop its writers, restore version {after - 1} with deltalake, and run"
+                " the command again"
+            )
+
+    def _removed(self, version: int) -> set[str]:
+        """Return the paths of the files that a commit has removed."""
+        with self._listing().open_input_stream(f"{_LOG}/{version:020}.json") as file:
+            actions = [json.loads(line) for line in file.read().splitlines()]
+        return {one["remove"]["path"] for one in actions if "remove" in one}
+
     def expire(self, age_s: int, now_ms: int) -> Expired:
-        """Remove replaced files. The library counts in hours, so the age is rounded up."""
+        """Remove replaced files. The library counts in hours, so the age is rounded up.
+
+        The library's number of removed files includes those that an earlier call has removed.
+        """
         hours = -(-age_s // _HOUR_S)
         orphan_hours = max(hours, ORPHAN_S // _HOUR_S)
         with self._reported():
+            before = self._files()
             table = self.newest()
-            removed = table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
-            removed += table.vacuum(
-                orphan_hours, dry_run=False, enforce_retention_duration=False, full=True
-            )
-        return Expired(None, len(set(removed)))
+            table.vacuum(hours, dry_run=False, enforce_retention_duration=False)
+            table.vacuum(orphan_hours, dry_run=False, enforce_retention_duration=False, full=True)
+            return Expired(None, len(before - self._files()))
+
+    def _files(self) -> set[str]:
+        """Return the paths of all files in the table's directory, without those of its log."""
+        found = self._listing().get_file_info(fs.FileSelector("", recursive=True))
+        return {one.path for one in found if one.is_file and not one.path.startswith(f"{_LOG}/")}
+
+    def _listing(self) -> fs.FileSystem:
+        """Return the file system whose root is the table's directory."""
+        library = import_module("deltalake.fs")
+        return fs.PyFileSystem(library.DeltaStorageHandler(self._place, self._storage))
 
 
 def _headline(error: Exception) -> str:

@@ -370,7 +370,7 @@ class IcebergTable:
         with self._reported():
             data, others = upkeep.files_of(table)
             lost = before - data - others
-            lost |= upkeep.orphans(table, data, now_ms - 1000 * max(age_s, ORPHAN_S))
+            lost |= upkeep.orphans(table, data | others, now_ms - 1000 * max(age_s, ORPHAN_S))
             return Expired(number, upkeep.remove(table, lost))
 
     def _expire_snapshots(self, limit_ms: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,9 @@ from minikafka.spark.lakehouse.places import is_remote, local_path, storage_of
 from minikafka.spark.lakehouse.stage import KEEP, FileStage, LakeFile
 
 _LABEL: Final = "compact"
+_ANY: Final = re.compile(".*")
+_OF_COMMITS: Final = re.compile(r".*\.avro|version-hint\.[0-9a-f]{16}")
+"""The files in the directory `metadata` that a commit writes first. Its other files belong to other states."""
 
 
 def retries() -> fs.S3RetryStrategy:
@@ -127,17 +131,25 @@ def remove(table: Any, locations: set[str]) -> int:
 
 
 def orphans(table: Any, known: set[str], limit_ms: int) -> set[str]:
-    """Return the paths of data files of the table that no snapshot has, and that were written before a time."""
-    directory = f"{local_path(table.location())}/data"
-    files, place = _listing(table, directory)
+    """Return the paths of data files and manifests that no snapshot has, and that were written before a time.
+
+    A commit that is interrupted or loses a race leaves manifests. `known`: the files of all snapshots.
+    """
     names = {location.rpartition("/")[2] for location in known}
-    selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
     limit = datetime.fromtimestamp(limit_ms / 1000, UTC)
+    root = local_path(table.location())
     return {
         f"{directory}/{found.base_name}"
-        for found in files.get_file_info(selector)
-        if found.is_file and found.base_name not in names and found.mtime < limit
+        for directory, name in ((f"{root}/data", _ANY), (f"{root}/metadata", _OF_COMMITS))
+        for found in _files_in(table, directory)
+        if name.fullmatch(found.base_name) and found.base_name not in names and found.mtime < limit
     }
+
+
+def _files_in(table: Any, directory: str) -> list[fs.FileInfo]:
+    files, place = _listing(table, directory)
+    selector = fs.FileSelector(place, recursive=True, allow_not_found=True)
+    return [found for found in files.get_file_info(selector) if found.is_file]
 
 
 def _listing(table: Any, directory: str) -> tuple[fs.FileSystem, str]:

@@ -17,6 +17,7 @@ from minikafka.base.errors import ConfigError
 DATE: Final = "date"
 HOUR: Final = "hour"
 _OF_TIME: Final = re.compile(r"(date|hour)\((.+)\)")
+_CALL: Final = re.compile(r"\w+\(.*\)")
 _HOUR_MICROS: Final = 3_600_000_000
 _DAY_MICROS: Final = 24 * _HOUR_MICROS
 _VALUES: Final = (
@@ -55,10 +56,18 @@ class PartitionRule:
 
 
 def parse_rules(texts: Sequence[str]) -> tuple[PartitionRule, ...]:
-    """Return the rules that texts such as `user` and `date(timestamp)` name. Raises `ConfigError` for a repetition."""
+    """Return the rules that texts such as `user` and `date(timestamp)` name.
+
+    Raises `ConfigError` for a repetition and for another function.
+    """
     rules = []
     for text in texts:
         found = _OF_TIME.fullmatch(text.strip())
+        if found is None and _CALL.fullmatch(text.strip()):
+            raise ConfigError(
+                f"partition_by: {text} must be a column, date(COLUMN) or hour(COLUMN): use one of these, or add a"
+                " column with this value in the query"
+            )
         rules.append(PartitionRule(found[2].strip(), found[1]) if found else PartitionRule(text))
     if len({str(rule).lower() for rule in rules}) < len(rules):
         raise ConfigError("partition_by names a column twice")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema
+from deltalake.table import TableOptimizer
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.schema import Schema as IcebergSchema
@@ -36,6 +37,7 @@ from minikafka.spark.lakehouse.tables import (
     TableChange,
     TableError,
 )
+from minikafka.spark.storage.files import DirectoryBusy
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
 LATER_MS = 1 << 45
@@ -118,6 +120,44 @@ def test_second_of_two_compactions_at_the_same_time_changes_nothing(tmp_path, mo
     with pytest.raises(Overtaken, match="has merged files or deleted rows at the same time: run"):
         first.compact(1 << 20)
     assert numbers_of(ICEBERG, tmp_path) == [0, 1, 2]
+
+
+def test_second_of_two_compactions_of_a_delta_table_is_refused(tmp_path, monkeypatch):
+    first, second = (open_table(settings_of(DELTA, tmp_path)) for _ in range(2))
+    add(first, 0, 1, 2)
+
+    def busy():
+        with pytest.raises(DirectoryBusy, match=r"writes the table .+: wait for it, or end it"):
+            second.compact(1 << 20)
+
+    before(monkeypatch, TableOptimizer, "compact", busy)
+    assert first.compact(1 << 20).merged == 3
+    assert numbers_of(DELTA, tmp_path) == [0, 1, 2]
+
+
+def test_rows_that_another_program_has_merged_at_the_same_time_are_reported(tmp_path, monkeypatch):
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0, 1, 2)
+    other = DeltaTable(str(tmp_path))
+    before(monkeypatch, TableOptimizer, "compact", lambda: other.optimize.compact())
+    with pytest.raises(
+        TableError, match="twice since version 5: stop its writers, restore version 4"
+    ):
+        table.compact(1 << 20)
+    DeltaTable(str(tmp_path)).restore(4)
+    assert table.compact(1 << 20).merged == 0
+    assert numbers_of(DELTA, tmp_path) == [0, 1, 2]
+
+
+def test_compaction_of_a_delta_table_in_which_rows_are_deleted_fails(tmp_path, monkeypatch):
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0, 1, 2)
+    other = DeltaTable(str(tmp_path))
+    before(monkeypatch, TableOptimizer, "compact", lambda: other.delete("n = 1"))
+    with pytest.raises(TableError, match="deleted rows at the same time: run the command again"):
+        table.compact(1 << 20)
+    assert table.compact(1 << 20).merged == 2
+    assert numbers_of(DELTA, tmp_path) == [0, 2]
 
 
 def test_two_writers_may_name_the_newest_metadata_at_the_same_time(tmp_path, monkeypatch):

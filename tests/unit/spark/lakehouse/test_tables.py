@@ -8,10 +8,12 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 from support.spark.lakes import READERS, arrow_of, iceberg_table, rows_of, settings_of, staged
 
 from minikafka.base.errors import ConfigError
@@ -190,6 +192,7 @@ def test_compaction_and_expiry_keep_rows_marks_and_files_that_readers_need(
 
     now_ms = SystemClock().wall_ms() + 1000
     assert table.expire(0, now_ms).files >= merged
+    assert table.expire(0, now_ms).files == 0
     assert sum(not file.exists() for file in before) == merged
     assert young.exists()
     for reader in READERS[format]:
@@ -222,6 +225,24 @@ def test_reader_of_an_older_state_reads_on_during_compaction_and_expiry(tmp_path
     assert sorted(first.column("offset").to_pylist() + rest) == list(range(15))
     read = again() if format == ICEBERG else again().to_table()
     assert sorted(read.column("offset").to_pylist()) == list(range(15))
+
+
+def test_manifests_of_a_commit_that_was_killed_are_removed_after_a_day(tmp_path, monkeypatch):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    table.commit(TableChange(staged(table, rows(0, 3))))
+    kept = set((tmp_path / "metadata").iterdir())
+    files = staged(table, rows(3, 3))
+    monkeypatch.setattr(SqlCatalog, "commit_table", Mock(side_effect=RuntimeError("killed")))
+    with pytest.raises(TableError, match="killed"):
+        table.commit(TableChange(files))
+    left = set((tmp_path / "metadata").iterdir()) - kept
+    draft = tmp_path / "metadata" / f"version-hint.{'0' * 16}"
+    draft.write_text("killed")
+    now_ms = SystemClock().wall_ms()
+    assert table.expire(0, now_ms).files == 0
+    assert table.expire(0, now_ms + 1000 * DAY_S + 1000).files == len(left) + 2
+    assert set((tmp_path / "metadata").iterdir()) == kept
+    assert offsets_of(ICEBERG, tmp_path) == [0, 1, 2]
 
 
 def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_path):
@@ -294,7 +315,8 @@ def test_other_partitioning_than_that_of_the_table_is_refused(tmp_path, format):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        (["offset(time)"], r"there is no column offset\(time\)"),
+        (["offset(time)"], r"offset\(time\) must be a column, date\(COLUMN\) or hour\(COLUMN\)"),
+        (["place"], "there is no column place: the columns are topic"),
         (["date(offset)"], r"date\(offset\) needs a timestamp, and offset is of the type int64"),
         (
             ["time"],
