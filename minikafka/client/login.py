@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from minikafka.base.config.security import JAAS
 from minikafka.base.encryption import ListenerTls
 from minikafka.base.errors import ErrorCode, KafkaError, ProtocolViolation
 from minikafka.base.ports import Buffer, Link, StreamHandler, Transport
@@ -19,6 +20,7 @@ from minikafka.kafka.wire.codec import decode_response, encode_request, request
 from minikafka.kafka.wire.framing import SIZE
 from minikafka.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from minikafka.runtime.tls_contexts import tls_reason
+from minikafka.security.sasl import OAUTHBEARER
 from minikafka.security.sasl_client import Login, ServerNotTrusted, new_client_exchange
 
 HANDSHAKE_VERSION: Final = 1
@@ -82,12 +84,17 @@ class LoginSteps:
             else:
                 found = decode_response(SASL_AUTHENTICATE, AUTHENTICATE_VERSION, memoryview(answer))
                 if found.error_code:
-                    raise LoginFailed(found.error_message or ErrorCode(found.error_code).name)
+                    raise self._refused(found.error_message or ErrorCode(found.error_code).name)
                 self.lifetime_ms = found.session_lifetime_ms
                 token = self._exchange.step(bytes(found.auth_bytes))
         except (ServerNotTrusted, ProtocolViolation) as error:
             raise LoginFailed(str(error)) from error
         return None if token is None else self._authenticate(token)
+
+    def _refused(self, reason: str) -> LoginFailed:
+        if self._login.mechanism == OAUTHBEARER:
+            return LoginFailed(reason)
+        return LoginFailed(f"{reason.rstrip('.')}; check {JAAS}")
 
     def _check_mechanism(self, answer: Any) -> None:
         if answer.error_code:

@@ -119,7 +119,8 @@ def test_wrong_password_ends_a_command_at_once_with_code_3(
     done = run(brokers, "SASL_SSL", *arguments, given="x\n", sasl_jaas_config=jaas)
     assert done.code == 3
     assert done.err == (
-        "minikafka: SASL_AUTHENTICATION_FAILED: Authentication failed: Invalid username or password\n"
+        "minikafka: SASL_AUTHENTICATION_FAILED: Authentication failed: Invalid username or password;"
+        " check sasl.jaas.config\n"
     )
 
 
