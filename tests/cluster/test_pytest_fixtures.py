@@ -28,7 +28,7 @@ async def written(minikafka):
     return topic
 
 def test_blocks(minikafka, module_topic):
-    topic = minikafka.topic(config={"retention.ms": 60_000})
+    topic = minikafka.topic(config={"retention.ms": -1})
     assert topic.startswith("test_blocks-")
     [first, second] = minikafka.produce(topic, "a", ("key", "b"), headers={"h": "x"}, timestamp=5)
     assert (first.offset, second.offset) == (0, 1)

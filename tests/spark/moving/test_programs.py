@@ -139,16 +139,20 @@ RESULTS: Final[dict[str, list[tuple]]] = {
 
 
 async def feed(cluster: LocalCluster, topics: dict[str, list[list[Record]]]) -> None:
-    """Create topics with these records, unless an earlier test has created them."""
+    """Create topics with these records, unless an earlier test has created them.
+
+    Some records have timestamps of 2023. With the default retention, a pass between two tests would delete them.
+    """
     async with Client(cluster.bootstrap) as client:
         known = await client.list_topics()
         for name, partitions in topics.items():
             if name in known:
                 continue
-            await client.create_topics(NewTopic(name, len(partitions), 3))
+            await client.create_topics(NewTopic(name, len(partitions), 3, {"retention.ms": "-1"}))
             for partition, records in enumerate(partitions):
                 if records:
                     await client.produce(name, records, partition=partition)
+            await cluster.expire(name)
 
 
 async def create_outputs(cluster: LocalCluster, program: str, form: str) -> None:

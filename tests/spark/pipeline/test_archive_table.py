@@ -11,6 +11,7 @@ from support.spark.lakes import READERS, arrow_of, rows_of, settings_of
 
 from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
+from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse.delta import DeltaLakeTable
 from minikafka.spark.lakehouse.iceberg import IcebergTable
 from minikafka.spark.lakehouse.tables import DELTA, FORMATS, ICEBERG
@@ -23,7 +24,8 @@ from minikafka.spark.pipelines.session.report import Report, Summary
 
 FAR_MS = 253_402_300_800_000
 """The first millisecond of the year 10000."""
-NOW_MS = 1_772_359_200_000
+NOW_MS = SystemClock().wall_ms() // 1_000 * 1_000
+"""A whole second. With an old time, a retention pass would delete the records during the test."""
 
 
 @pytest.fixture
