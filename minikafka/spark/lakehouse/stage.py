@@ -179,7 +179,9 @@ class _Writing:
 
     def _finished(self, key: Key) -> LakeFile:
         nulled, self.nulled = self.nulled, 0
-        return self._open.pop(key).finish(nulled)
+        found = self._open[key].finish(nulled)
+        del self._open[key]
+        return found
 
     def abandon(self) -> None:
         """Remove the files that are not finished, after an error."""
@@ -240,6 +242,9 @@ class _File:
         """Give up the file, which readers have not seen."""
         with suppress(Exception):
             self._writer.close()
+        self._writer.is_open = (
+            False  # otherwise its destructor closes it again, and prints a traceback
+        )
         error = _GivenUp()
         self._open.__exit__(type(error), error, None)
 

@@ -50,7 +50,10 @@ def _changes(plans: Mapping[int, str]) -> tuple[dict[str, str], dict[str, str]]:
     changed: dict[str, str] = {}
     starts: dict[str, str] = {}
     for number, text in plans.items():
-        plain, found = plain_plan(text)
+        try:
+            plain, found = plain_plan(text)
+        except ValueError as error:
+            raise ValueError(f"offsets/{number}: {error}") from error
         if plain != text:
             changed[f"offsets/{number}"] = plain
         starts |= {f"sources/{index}/0": start_text(at) for index, at in found.items()}

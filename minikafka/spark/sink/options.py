@@ -14,6 +14,7 @@ from typing import Final
 from minikafka.base.config.client import ClientConfig
 from minikafka.base.errors import ConfigError
 from minikafka.base.known_cluster import Address
+from minikafka.base.names import parse_topic
 from minikafka.kafka.records.header import CODECS
 from minikafka.spark.option_map import IGNORED_BY_WRITES, SERVERS, OptionMap
 from minikafka.spark.security_options import PREFIX
@@ -152,7 +153,7 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
             options.ignore(name, f"rows are written in transactions only if {ONCE} is true")
     return WriteOptions(
         servers=options.servers(),
-        topic=options.optional(TOPIC),
+        topic=_topic(options.optional(TOPIC)),
         origin=options.optional(ORIGIN),
         creates_topics=options.boolean(CREATE),
         codec=CODECS[options.choice("kafka.compression.type", *CODECS)],
@@ -169,6 +170,13 @@ def parse(given: Mapping[str, str]) -> WriteOptions:
         security=options.security,
         ignored=options.ignored,
     )
+
+
+def _topic(name: str | None) -> str | None:
+    try:
+        return name if name is None else parse_topic(name)
+    except ValueError as error:
+        raise ConfigError(f"option {TOPIC}: {error}") from error
 
 
 def _id_prefix(text: str) -> str:

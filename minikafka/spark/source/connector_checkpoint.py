@@ -86,12 +86,14 @@ def start_text(positions: Positions) -> str:
 def plain_plan(text: str) -> tuple[str, dict[int, Positions]]:
     """Return the text of a file `offsets/N` with plain offsets, and the starts that it has, by the index of the source.
 
-    Offsets of other sources stay as they are. Raises `ConfigError` if the text is not that of a file `offsets/N`.
+    Offsets of other sources stay as they are. Raises `ValueError` if the text is not that of a file `offsets/N`.
     """
     lines = text.split("\n")
     starts = {}
     if not re.fullmatch(r"v[12]", lines[0]):
-        raise ConfigError(f"the version {lines[0][:20]!r} of the file is not known")
+        raise ValueError(
+            f"its first line must be v1 or v2, not {lines[0][:20]!r}: restore the file from a backup"
+        )
     for index, line in enumerate(lines[_HEAD:]):
         match = _OFFSETS.fullmatch(line)
         tree = _of_this_source(match["tree"]) if match else None

@@ -63,7 +63,10 @@ def _subscribed(value: str) -> Subscription:
     topics = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not topics:
         raise ConfigError(f"option {SUBSCRIBE} names no topic: {value!r}")
-    return Subscription(SUBSCRIBE, topics)
+    try:
+        return Subscription(SUBSCRIBE, tuple(map(parse_topic, topics)))
+    except ValueError as error:
+        raise ConfigError(f"option {SUBSCRIBE}: {error}") from error
 
 
 def _matched(value: str) -> Subscription:

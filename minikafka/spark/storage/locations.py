@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -43,6 +44,39 @@ def check_options(paths: Iterable[str | None], storage: Mapping[str, str]) -> No
         raise ConfigError(
             f"{place}the option {min(storage)} of a store has no effect without a URI: remove it, or name a URI"
         )
+
+
+def check_directory(key: str, path: str) -> None:
+    """Raise `ConfigError` if a path on this machine is a file. `key`: what the path is, for the message."""
+    local = local_path(path)
+    if local is not None and os.path.isfile(local):
+        raise ConfigError(f"{key}: {path} is a file: name a directory")
+
+
+def check_checkpoint(checkpoint: str | None, output: str | None) -> None:
+    """Raise `ConfigError` if a checkpoint is a file, or in the directory of an output.
+
+    Readers of the output would take the files of the checkpoint for rows, and the upkeep of a table would remove them.
+    Both ignore names that begin with `_` or `.`.
+    """
+    if not checkpoint:
+        return
+    check_directory("checkpoint", checkpoint)
+    if output is None:
+        return
+    inner, outer = _whole(checkpoint), _whole(output)
+    below = inner.removeprefix(outer)
+    if inner == outer or (below != inner and below[0] == "/" and not re.search(r"/[_.]", below)):
+        raise ConfigError(
+            f"checkpoint: {checkpoint} is in {output}, whose readers would take its files for rows: name another"
+            " directory for it"
+        )
+
+
+def _whole(path: str) -> str:
+    """Return a URI, or an absolute path, without a slash at its end."""
+    local = local_path(path)
+    return path.rstrip("/") if local is None else os.path.abspath(local)
 
 
 def options_of(path: str, storage: Mapping[str, str]) -> Mapping[str, str]:

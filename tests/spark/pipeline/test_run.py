@@ -295,7 +295,15 @@ WRONG = {
     (
         "decode = { format = 'json', schema = 'a strin' }",
         "select 1",
-    ): 'Unsupported data type "STRIN"',
+    ): """[source.lines] decode: schema 'a strin' is not valid: Unsupported data type "STRIN\"""",
+    (
+        "decode = { format = 'csv', schema = 'a int', options = { separator = ';' } }",
+        "select 1",
+    ): "[source.lines] decode: options: unknown key separator: see Spark's from_csv",
+    (
+        "decode = { format = 'json', schema = 'a int', options = { multiLin = true } }",
+        "select 1",
+    ): "[source.lines] decode: options: unknown key multiLin: did you mean multiLine?",
 }
 
 

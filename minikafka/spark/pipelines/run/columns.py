@@ -7,10 +7,11 @@ records.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
@@ -89,6 +90,7 @@ def _marked(frame: DataFrame, decode: Decode, key: Decode | None) -> tuple[DataF
         column = registry.decoded_column(decode.reading, frame, "value")
         failure = f.col("_decoded").getField(FAILURE)
     elif decode.schema:
+        _check_options(frame.sparkSession, decode)
         column = _parsed(decode, _schema(decode.schema))
         failure = f.col("_decoded").getField(MALFORMED)
     else:
@@ -166,6 +168,21 @@ def _schema(ddl: str) -> StructType:
             f"schema: {taken[0]} must not begin with _, which marks the columns of the record"
         )
     return schema
+
+
+def _check_options(spark: SparkSession, decode: Decode) -> None:
+    """Raise ConfigError for an option that Spark's function does not know and would ignore."""
+    jvm: Any = spark._jvm
+    options = jvm.org.apache.spark.sql.catalyst
+    kind = options.json.JSONOptions if decode.format == "json" else options.csv.CSVOptions
+    known = {name.lower(): name for name in kind.getAllOptions().mkString(",").split(",")}
+    for name in decode.options:
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = (
+                f"did you mean {known[near[0]]}?" if near else f"see Spark's from_{decode.format}"
+            )
+            raise ConfigError(f"options: unknown key {name}: {hint}")
 
 
 def _parsed(decode: Decode, schema: StructType) -> Column:

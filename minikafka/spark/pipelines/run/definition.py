@@ -31,6 +31,7 @@ from minikafka.spark.sink import options as sink_options
 from minikafka.spark.sink.options import TOPIC
 from minikafka.spark.source import options as source_options
 from minikafka.spark.source.options import Mode
+from minikafka.spark.storage.locations import check_checkpoint, check_directory
 
 FORMATS: Final = ("raw", "string", "json", "csv", *registry_options.FORMATS)
 OUTPUT_MODES: Final = ("append", "update", "complete")
@@ -43,6 +44,7 @@ _DELAY: Final = re.compile(
 )
 _SELECTIONS: Final = {"subscribe": "topic", "subscribePattern": "pattern", "assign": "assign"}
 """The data source's options that select topics. The values are the names of these options in the TOML file."""
+_SELECTED: Final = re.compile(rf"\boption ({'|'.join(_SELECTIONS)})\b")
 _SUBSCRIBE: Final = "subscribe"
 _API_TIMEOUT: Final = "kafka.default.api.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "kafka.delivery.timeout.ms"
@@ -223,15 +225,26 @@ def topics_at_start(
 ) -> list[tuple[str, list[str]]]:
     """Return the topics that must exist before the pipeline starts, each list with its bootstrap servers.
 
-    Sources that `brokers_at_start` leaves out are left out, and sources that subscribe to a pattern.
+    Sources and sinks that `brokers_at_start` leaves out are left out, sources that subscribe to a pattern, and a sink
+    that creates its topic.
     """
     checked = [
         one
         for one in definition.sources
         if _API_TIMEOUT not in one.options and _connects_with(one.options, security)
     ]
-    read = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
-    return read + [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
+    found = [(one.options[SERVERS], _topics(one)) for one in checked if _SUBSCRIBE in one.options]
+    found += [(one.options[SERVERS], [one.dead_letter]) for one in checked if one.dead_letter]
+    sink = definition.sink
+    if (
+        isinstance(sink, TopicSink)
+        and _DELIVERY_TIMEOUT not in sink.options
+        and _connects_with(sink.options, security)
+    ):
+        given = sink_options.parse(sink.options)
+        if given.topic and not given.creates_topics:
+            found.append((sink.options[SERVERS], [given.topic]))
+    return found
 
 
 def check_sink(definition: Definition) -> None:
@@ -268,6 +281,7 @@ def parse(text: str, file: str, given: Overrides) -> Definition:
     if trigger is None and any(view.watermark for view in views):
         raise top.error('a watermark has no effect with the trigger "batch": remove it')
     _check_checkpoint(head, trigger, checkpoint, sink)
+    _checked(head, lambda: check_checkpoint(checkpoint, _path(sink)))
     if len(sources) > 1 and not steps:
         raise ConfigError(f"{file}: {len(sources)} sources need a [[step]] that joins them")
     return Definition(name, sources, steps, sink, trigger, checkpoint)
@@ -297,6 +311,13 @@ def _check_checkpoint(
         raise head.error('checkpoint has no effect with the trigger "batch": remove it')
     if trigger is not None and not checkpoint and not isinstance(sink, ConsoleSink):
         raise head.error("checkpoint is missing: name a directory, or --checkpoint DIR")
+
+
+def _path(sink: Sink) -> str | None:
+    """Return the path or URI of the sink's files; None if it has none, or if a catalog chooses it."""
+    if isinstance(sink, LakeSink):
+        return sink.settings.place or None
+    return sink.path if isinstance(sink, ParquetSink) else None
 
 
 def _sources(top: TomlTable, trigger: Trigger | None, given: Overrides) -> tuple[SourceView, ...]:
@@ -330,8 +351,16 @@ def _source(name: str, table: TomlTable, trigger: Trigger | None, given: Overrid
         raise table.error("topic is missing: name a topic, a list of topics, or a pattern")
     if len(chosen) > 1:
         raise table.error(f"{' and '.join(chosen)} exclude each other: remove one")
-    _checked(table, lambda: source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH))
+    try:
+        source_options.parse(options, Mode.STREAM if trigger else Mode.BATCH)
+    except ConfigError as error:
+        raise table.error(_SELECTED.sub(_key_of, str(error))) from error
     return SourceView(name, options, decode, watermark, dead_letter, decode_key)
+
+
+def _key_of(option: re.Match[str]) -> str:
+    """Return the key for a data source's option that selects topics."""
+    return _SELECTIONS[option[1]]
 
 
 def _for_dead_letters(
@@ -481,15 +510,21 @@ def _sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> Sink:
         path, columns = table.text("path"), table.texts("partition_by")
         storage = table.mapping("storage")
         _checked(table, lambda: TableDirectory(path, storage))
+        _checked(table, lambda: check_directory("path", path))
         _check_partition_columns(table, columns)
         mode = table.choice("mode", modes, "append")
         codec = table.choice("compression", CODECS, "zstd")
         table.finish()
         return ParquetSink(path, mode, columns, codec, storage)
-    rows = table.positive("rows", 20)
-    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    rows, mode = table.positive("rows", 20), _output_mode(table, trigger)
     table.finish()
     return ConsoleSink(rows, mode)
+
+
+def _output_mode(table: TomlTable, trigger: Trigger | None) -> str:
+    if trigger is None and "mode" in table:
+        raise table.error('mode has no effect with the trigger "batch": remove it')
+    return table.choice("mode", OUTPUT_MODES, "append")
 
 
 def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None:
@@ -503,7 +538,7 @@ def _check_partition_columns(table: TomlTable, columns: tuple[str, ...]) -> None
 
 
 def _topic_sink(table: TomlTable, trigger: Trigger | None, given: Overrides) -> TopicSink:
-    mode = table.choice("mode", OUTPUT_MODES, "append") if trigger else "append"
+    mode = _output_mode(table, trigger)
     encode, encode_key = table.table("encode"), table.table("encode_key")
     options = table.options([*sink_options.DEFAULTS, *NAMES])
     if SERVERS not in options:

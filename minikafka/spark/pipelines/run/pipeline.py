@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -32,6 +33,7 @@ from minikafka.spark.pipelines.run.definition import (
 )
 from minikafka.spark.pipelines.run.lakes import LakeSink
 from minikafka.spark.pipelines.run.sinks import save, shaped, stream_output
+from minikafka.spark.pipelines.session.failures import explain
 from minikafka.spark.pipelines.session.report import Fact, Report, Summary, Table
 from minikafka.spark.pipelines.streams import dead_letters
 from minikafka.spark.pipelines.streams.checkpoints import check_query
@@ -117,9 +119,9 @@ def _run_stream(
     def read(source: SourceView) -> DataFrame:
         return spark.readStream.format(FORMAT).options(**source.options).load()
 
+    frame = _views(spark, definition, read, observed)
     if definition.checkpoint:
         check_query(spark, definition.checkpoint, _query(definition))
-    frame = _views(spark, definition, read, observed)
     others = {_LETTERS.format(one.name): one for one in definition.sources if one.dead_letter}
     with stream_output(frame, definition.sink, definition.checkpoint, report) as output:
         totals = run_stream(
@@ -182,7 +184,7 @@ def _views(
     """Define a view for each source and each step, and return the rows for the sink."""
     frame = None
     for source in definition.sources:
-        frame = observe(decoded(read(source), source.decode, source.decode_key), source.name)
+        frame = observe(_decoded(read(source), source), source.name)
         if source.dead_letter:
             frame = frame.where(f.col(MALFORMED).isNull())
         frame = with_watermark(frame, source.watermark, source.name)
@@ -199,6 +201,17 @@ def _views(
     if frame is None:
         raise ConfigError("a pipeline needs a source")
     return observe(shaped(frame, definition.sink), _OUTPUT)
+
+
+def _decoded(frame: DataFrame, source: SourceView) -> DataFrame:
+    """Return the records of a source as columns. Raises ConfigError for a schema or option that Spark refuses."""
+    try:
+        return decoded(frame, source.decode, source.decode_key)
+    except ConfigError as error:
+        text = str(error)
+    except AnalysisException as error:
+        text = f"schema {source.decode.schema!r} is not valid: {explain(error)}"
+    raise ConfigError(f"[source.{source.name}] decode: {text}")
 
 
 def _summary(

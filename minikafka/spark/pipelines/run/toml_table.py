@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from minikafka.base.config.keys import flatten
+from minikafka.base.config.keys import INT_MAX, flatten
 from minikafka.base.errors import ConfigError
 
 
@@ -63,11 +63,13 @@ class TomlTable:
         return str(value)
 
     def positive(self, key: str, default: int) -> int:
-        """Return the value of a key, a whole number above 0; `default` if the key is missing."""
+        """Return the value of a key, a whole number from 1 to 2147483647; `default` if the key is missing."""
         self._read[key] = None
         value = self.values.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise self.error(f"{key} must be a whole number above 0, not {shown(value)}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= INT_MAX:
+            raise self.error(
+                f"{key} must be a whole number from 1 to {INT_MAX}, not {shown(value)}"
+            )
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:

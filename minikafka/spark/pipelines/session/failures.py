@@ -71,6 +71,10 @@ _FIXES: Final = (
         "convert the column in a step, for example with timestamp_millis, and put the watermark there",
     ),
     _known(
+        r"No space left on device(?!: make room)",
+        "make room on the disk, also on that of the checkpoint, and start again, which continues",
+    ),
+    _known(
         r"Mkdirs failed|mkdir of \S+ failed|Permission denied|\[[Ee]rrno (?:2|13|17|20|21|30)\]",
         "check the path and its permissions",
     ),
@@ -85,6 +89,15 @@ _FIXES: Final = (
     ),
     _known(
         r"TABLE_OR_VIEW_NOT_FOUND", "the SQL of a step reads from sources and earlier steps by name"
+    ),
+    _known(
+        r"`writeStream` can be called only on streaming",
+        'select from a source or from an earlier step, or set trigger = "batch"',
+        "the last step reads no records of a source",
+    ),
+    _known(
+        r"No FileSystem for scheme",
+        "check the URI of the checkpoint, and that Spark has the jars of its store",
     ),
     _known(r"Could not parse Master URL|All masters are unresponsive", "check --master"),
     _known(

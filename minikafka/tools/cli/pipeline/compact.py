@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+import minikafka.spark.lakehouse.opening as opening
 import minikafka.spark.lakehouse.programs as programs
 import minikafka.spark.lakehouse.tables as tables
 import minikafka.spark.pipelines.compact as pipeline
@@ -70,6 +71,7 @@ def compact(
         named = programs.table_settings(
             found, place, table=table or tables.RECORDS, catalog=catalog, storage=storage
         )
+        opening.open_table(named)
         age = None if expire is None else _age(expire)
     settings = pipeline.CompactSettings(named, target_size * _MEGABYTE, age)
     summary = pipeline.run(settings)

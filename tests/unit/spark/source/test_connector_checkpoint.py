@@ -92,7 +92,8 @@ def test_offset_log_of_version_2_keeps_the_names_of_its_sources(tmp_path):
     ("files", "message"),
     [
         ({}, "has no files offsets/N: name the checkpointLocation of a query"),
-        ({"offsets/0": "v7\n{}"}, "version 'v7' of the file is not known"),
+        ({"offsets/0": "v7\n{}"}, "offsets/0: its first line must be v1 or v2, not 'v7'"),
+        ({"offsets/0": ""}, "offsets/0: its first line must be v1 or v2, not ''"),
         (
             {"offsets/0": f"v1\n{FACTS}\n{json.dumps(to_json(END))}"},
             "micro-batch 0 is not finished, and its plan has no start",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import resource
+import sys
 
 import pyarrow as pa
 import pytest
@@ -41,14 +44,23 @@ def test_directory_without_rights_is_named_with_the_remedy():
         pass
 
 
-def test_file_that_is_too_large_for_its_disk_is_named_by_the_task_that_writes_a_table(tmp_path):
-    stage = FileStage(pa.schema([("n", pa.int64())]), (), str(tmp_path), "test")
-    rows = [pa.RecordBatch.from_pydict({"n": [1]})]
+@pytest.mark.parametrize("part", [0.5, 0.9999], ids=["rows", "footer"])
+def test_file_that_is_too_large_for_its_disk_is_named_by_the_task_that_writes_a_table(
+    tmp_path, monkeypatch, part
+):
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    stage = FileStage(pa.schema([("value", pa.binary())]), (), str(tmp_path), "test")
+    rows = [pa.RecordBatch.from_pydict({"value": [os.urandom(1 << 20)]})]
+    [whole] = stage.files(rows)
+    os.unlink(whole.path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(part * whole.bytes), hard))
     try:
         with pytest.raises(StorageError, match=f"^{tmp_path}/test-.* cannot be written: File too"):
             list(stage.files(rows))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+    gc.collect()
+    assert ignored == []

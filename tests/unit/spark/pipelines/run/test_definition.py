@@ -214,6 +214,20 @@ def test_topic_of_dead_letters_must_exist_at_the_start():
     assert found == [("127.0.0.1:9092", ["clicks"]), ("127.0.0.1:9092", ["rejected"])]
 
 
+@pytest.mark.parametrize(("create", "topics"), [("", ["clicks", "paid"]), ("true", ["clicks"])])
+def test_topic_of_the_sink_must_exist_at_the_start_unless_it_is_created(create, topics):
+    sink = '[sink]\nkind = "topic"\ntopic = "paid"\n' + (
+        f"createTopics = {create}" if create else ""
+    )
+    found = topics_at_start(parsed(PIPELINE + SOURCE + sink), {})
+    assert [name for _, names in found for name in names] == topics
+
+
+def test_checkpoint_may_be_in_a_hidden_directory_of_the_sink():
+    given = PIPELINE.replace("clicks.checkpoint", "clicks.parquet/_checkpoint")
+    assert parsed(given + SOURCE + SINK).checkpoint == "clicks.parquet/_checkpoint"
+
+
 def test_stream_to_the_console_needs_no_checkpoint():
     found = parsed('[pipeline]\nname = "x"' + SOURCE + '[sink]\nkind = "console"\nrows = 3')
     assert found.sink == ConsoleSink(3)
@@ -372,6 +386,40 @@ MISTAKES = {
         "f.toml, [sink]: s3://one/p: a table in an object storage needs a catalog: name its"
         " properties, such as uri"
     ),
+    PIPELINE + "[source.clicks]\ntopic = '${TOPIC}'" + SINK: (
+        "f.toml, [source.clicks]: topic: '${TOPIC}' is not a topic name of at most 249 letters, digits, '.', '_'"
+        " and '-'"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'topic'\ntopic = 'a b'": (
+        "f.toml, [sink]: option topic: 'a b' is not a topic name of at most 249 letters, digits, '.', '_' and '-'"
+    ),
+    "[pipeline]\nname = 'x'\ntrigger = 'batch'"
+    + SOURCE
+    + "[sink]\nkind = 'console'\nmode = 'append'": (
+        'f.toml, [sink]: mode has no effect with the trigger "batch": remove it'
+    ),
+    PIPELINE + SOURCE + f"[sink]\nkind = 'parquet'\npath = '{__file__}'": (
+        f"f.toml, [sink]: path: {__file__} is a file: name a directory"
+    ),
+    PIPELINE.replace('"clicks.checkpoint"', f"'{__file__}'") + SOURCE + SINK: (
+        f"f.toml, [pipeline]: checkpoint: {__file__} is a file: name a directory"
+    ),
+    PIPELINE.replace('"clicks.checkpoint"', "'file:///a/b/cp'")
+    + SOURCE
+    + "[sink]\nkind = 'parquet'\npath = '/a/b/'": (
+        "f.toml, [pipeline]: checkpoint: file:///a/b/cp is in /a/b/, whose readers would take its files for rows:"
+        " name another directory for it"
+    ),
+    PIPELINE.replace('"clicks.checkpoint"', "'s3://a/b'")
+    + SOURCE
+    + "[sink]\nkind = 'delta'\npath = 's3://a/b/'": (
+        "f.toml, [pipeline]: checkpoint: s3://a/b is in s3://a/b/, whose readers would take its files for rows:"
+        " name another directory for it"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'delta'\npath = 'p'\npartition_by = 'week(ts)'": (
+        "f.toml, [sink]: partition_by: week(ts) must be a column, date(COLUMN) or hour(COLUMN): use one of these,"
+        " or add a column with this value in the query"
+    ),
     PIPELINE + SOURCE + "[sink]\nkind = 'iceberg'\npath = 'p'\ntimestamps = 'drop'": (
         'f.toml, [sink]: timestamps must be "refuse" or "null", not "drop"'
     ),
@@ -400,7 +448,10 @@ MISTAKES = {
         "f.toml, [sink]: option kafka.acks must be all or -1, not '1'"
     ),
     PIPELINE + SOURCE + "[sink]\nkind = 'console'\nrows = 0": (
-        "f.toml, [sink]: rows must be a whole number above 0, not 0"
+        "f.toml, [sink]: rows must be a whole number from 1 to 2147483647, not 0"
+    ),
+    PIPELINE + SOURCE + "[sink]\nkind = 'console'\nrows = 2147483648": (
+        "f.toml, [sink]: rows must be a whole number from 1 to 2147483647, not 2147483648"
     ),
 }
 

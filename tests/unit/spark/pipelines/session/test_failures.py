@@ -79,7 +79,27 @@ PYTHON = (
     'Traceback (most recent call last):\n  File "x.py", line 1, in f\n'
     "ZeroDivisionError: division by zero\n SQLSTATE: 38000"
 )
+NO_ROOM = (
+    "An error occurred while calling o9.start.\n: java.io.IOException: No space left on device"
+)
+NO_STREAM = (
+    "[WRITE_STREAM_NOT_ALLOWED] `writeStream` can be called only on streaming Dataset/DataFrame."
+    " SQLSTATE: 42601"
+)
+NO_STORE = 'org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme "s4"'
 LINES = {
+    NO_ROOM: (
+        "IOException: No space left on device: make room on the disk, also on that of the checkpoint, and start again,"
+        " which continues"
+    ),
+    NO_STREAM: (
+        "the last step reads no records of a source: select from a source or from an earlier step, or set trigger ="
+        ' "batch"'
+    ),
+    NO_STORE: (
+        'UnsupportedFileSystemException: No FileSystem for scheme "s4": check the URI of the checkpoint, and that'
+        " Spark has the jars of its store"
+    ),
     NO_REGISTRY: (
         "schema.registry.url http://h: no answer (Connection refused); check the address, and that the registry runs"
     ),

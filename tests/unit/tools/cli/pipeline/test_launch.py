@@ -115,6 +115,8 @@ def test_error_about_an_unreadable_pipeline_file_says_why(tmp_path, content, mes
         ("archive t --to d --format iceberg --table a", "table must be NAMESPACE.NAME, not 'a'"),
         ("compact", "name the directory of the table, or --catalog with its properties"),
         ("compact nowhere", "there is no table of Delta Lake or Iceberg"),
+        ("compact d --format iceberg --table a", "table must be NAMESPACE.NAME, not 'a'"),
+        ("compact d --format delta --storage region=a", "has no effect on a directory"),
         ("compact d --format delta --expire 5", "--expire must be a duration such as 30s"),
     ],
 )
