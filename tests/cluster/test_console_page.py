@@ -89,8 +89,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def shared_page(browser: Any, url: str, messages: list[str]) -> Any:
-    page = browser.new_context(viewport={"width": 1280, "height": 900}, **STILL).new_page()
+def context(browser: Any) -> Any:
+    """The context of the pages. The first page of a context takes ten times as long as the next."""
+    return browser.new_context(viewport={"width": 1280, "height": 900}, **STILL)
+
+
+@pytest.fixture(scope="module")
+def shared_page(context: Any, url: str, messages: list[str]) -> Any:
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     page.on(
         "console", lambda message: messages.append(message.text) if is_complaint(message) else None
@@ -263,9 +269,9 @@ def snapshot(partitions: int) -> str:
 
 
 def test_grid_of_ten_thousand_partitions_has_only_elements_for_rows_in_sight(
-    browser: Any, url: str
+    context: Any, url: str
 ) -> None:
-    page = browser.new_page()
+    page = context.new_page()
     page.route(
         "**/api/stream*",
         lambda route: route.fulfill(content_type="text/event-stream", body=snapshot(10_000)),
@@ -281,8 +287,8 @@ def test_grid_of_ten_thousand_partitions_has_only_elements_for_rows_in_sight(
     page.close()
 
 
-def test_page_without_its_token_says_what_to_open(browser: Any, url: str) -> None:
-    page = browser.new_page()
+def test_page_without_its_token_says_what_to_open(context: Any, url: str) -> None:
+    page = context.new_page()
     page.goto(url.partition("?")[0])
     expect(page.get_by_role("alert")).to_contain_text("has no token")
     page.goto(url.partition("?")[0] + "?token=wrong")
@@ -458,14 +464,14 @@ def faults(tmp_path: Path) -> Iterator[Path]:
     run("down", "--data", str(here), cwd=tmp_path)
 
 
-def test_each_fault_is_a_button_that_shows_its_command_and_acts(browser: Any, faults: Path) -> None:
+def test_each_fault_is_a_button_that_shows_its_command_and_acts(context: Any, faults: Path) -> None:
     def in_effect() -> list[Any]:
         listed = run("faults", "list", "--json", "--data", str(faults), cwd=faults)
         found: list[Any] = json.loads(listed.out)
         return found
 
     with console(faults, "--data", str(faults)) as (address, _):
-        page = browser.new_page()
+        page = context.new_page()
         page.set_default_timeout(WAIT_MS)
         page.goto(address)
         for action in FAULTS:
@@ -640,8 +646,8 @@ def test_other_actions_and_the_commands_that_ran_are_listed(page: Any) -> None:
     expect(dialog.locator(".ran li").first).to_contain_text("minikafka pause 9")
 
 
-def test_replay_shows_the_cluster_at_the_time_of_the_slider(browser: Any, data: Path) -> None:
-    page = browser.new_page()
+def test_replay_shows_the_cluster_at_the_time_of_the_slider(context: Any, data: Path) -> None:
+    page = context.new_page()
     with console(data, "--replay", str(data)) as (address, _):
         page.goto(address)
         find_rows(page)
@@ -691,11 +697,11 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def test_console_of_a_secure_cluster_acts_as_its_user_and_logs_it(
-    browser: Any, secure: LocalCluster
+    context: Any, secure: LocalCluster
 ) -> None:
     here = secure.directory.path
     login = str(here / "security" / "alice.properties")
-    page = browser.new_page()
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     with console(here, "--bootstrap", secure.bootstrap, "--command-config", login) as (
         url,
@@ -725,10 +731,10 @@ def test_console_of_a_secure_cluster_acts_as_its_user_and_logs_it(
 
 
 def test_console_of_a_data_directory_acts_as_the_administrator(
-    browser: Any, secure: LocalCluster
+    context: Any, secure: LocalCluster
 ) -> None:
     here = secure.directory.path
-    page = browser.new_page()
+    page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     with console(here, "--data", str(here)) as (url, command):
         page.goto(url)
