@@ -205,7 +205,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.set_threshold(YOUNG_OBJECTS)
         gc.enable()
-        gc.collect()
         gc.freeze()
 
 
