@@ -90,7 +90,7 @@ def _marked(frame: DataFrame, decode: Decode, key: Decode | None) -> tuple[DataF
         column = registry.decoded_column(decode.reading, frame, "value")
         failure = f.col("_decoded").getField(FAILURE)
     elif decode.schema:
-        _check_options(frame.sparkSession, decode)
+        _check_known_options(frame.sparkSession, decode)
         column = _parsed(decode, _schema(decode.schema))
         failure = f.col("_decoded").getField(MALFORMED)
     else:
@@ -170,7 +170,7 @@ def _schema(ddl: str) -> StructType:
     return schema
 
 
-def _check_options(spark: SparkSession, decode: Decode) -> None:
+def _check_known_options(spark: SparkSession, decode: Decode) -> None:
     """Raise ConfigError for an option that Spark's function does not know and would ignore."""
     jvm: Any = spark._jvm
     options = jvm.org.apache.spark.sql.catalyst
