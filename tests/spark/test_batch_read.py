@@ -20,6 +20,8 @@ from minikafka.client import Client, NewTopic
 from minikafka.kafka.records.batch import Record
 from minikafka.tools.cluster import LocalCluster
 
+pytestmark = pytest.mark.usefixtures("compiled_plans")
+
 NOW = time.time_ns() // 1_000_000
 
 

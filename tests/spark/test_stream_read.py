@@ -19,6 +19,8 @@ from minikafka.spark import register
 from minikafka.spark.progress import OffsetsBehind, OffsetsBehindListener, offsets_behind
 from minikafka.tools.cluster import LocalCluster
 
+pytestmark = pytest.mark.usefixtures("compiled_plans")
+
 
 class Stream:
     """A streaming query from topics to Parquet. It ends when it has read all records that exist (availableNow)."""

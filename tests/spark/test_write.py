@@ -25,6 +25,8 @@ from minikafka.spark.sink.options import parse
 from minikafka.spark.sink.writers import write_rows
 from minikafka.tools.cluster import LocalCluster
 
+pytestmark = pytest.mark.usefixtures("compiled_plans")
+
 
 @pytest.fixture
 async def client(cluster: LocalCluster):

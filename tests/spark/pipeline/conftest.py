@@ -9,20 +9,6 @@ from minikafka.kafka.records.batch import Record
 from minikafka.tools.cluster import LocalCluster
 
 
-@pytest.fixture(scope="module")
-def interpreted_plans(spark):
-    """Turn Spark's code generation off: compiling the plans of a check takes longer than interpreting them."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    for name, text in settings.items():
-        spark.conf.set(name, text)
-    yield
-    for name in settings:
-        spark.conf.unset(name)
-
-
 @pytest.fixture
 async def client(cluster: LocalCluster):
     async with Client(cluster.bootstrap) as running:

@@ -26,7 +26,6 @@ from minikafka.spark.pipelines.session.report import Report, Summary
 from minikafka.spark.records.encode import Producer
 from minikafka.storage.log.checkpoints import HIGH_WATERMARKS
 
-pytestmark = pytest.mark.usefixtures("interpreted_plans")
 TP = TopicPartition("t", 0)
 OTHER = TopicPartition("t", 1)
 SIZE = 20

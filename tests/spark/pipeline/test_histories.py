@@ -23,8 +23,6 @@ from minikafka.checks.isolation.operations import Fate, Write, join
 from minikafka.checks.replicas.history_tables import Histories
 from minikafka.spark.pipelines.session.failures import PipelineError
 
-pytestmark = pytest.mark.usefixtures("interpreted_plans")
-
 
 def random_history(client: str, chance: random.Random) -> list[str]:
     """Return the history of a client with operations of every outcome, some of which never end."""
