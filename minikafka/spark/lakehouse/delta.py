@@ -311,6 +311,7 @@ class DeltaLakeTable:
 
         The library does not notice that another process merges the same files, so only one does so at a time.
         """
+        self.newest()  # refuses a table that the library cannot write, before the lock makes a file
         with self._only_merger(), self._reported():
             table = self.newest()
             before = table.version()

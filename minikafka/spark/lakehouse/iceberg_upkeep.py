@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -88,14 +89,17 @@ def _values(file: Any) -> list[Any]:
 def replaced_before(table: Any, limit_ms: int) -> list[int]:
     """Return the ids of the snapshots that were replaced by a later one before a time, in Unix milliseconds.
 
-    The age of a snapshot says less: an old snapshot may have been the newest one until a moment ago.
+    The age of a snapshot says less: an old snapshot may have been the newest one until a moment ago, also because
+    another program has returned to it.
     """
     protected = {ref.snapshot_id for ref in table.metadata.refs.values()}
     next_ms = {
         one.parent_snapshot_id: one.timestamp_ms
-        for one in sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms, reverse=True)
+        for one in sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
         if one.parent_snapshot_id is not None
     }
+    log = table.metadata.snapshot_log
+    next_ms |= {one.snapshot_id: after.timestamp_ms for one, after in pairwise(log)}
     return [
         one.snapshot_id
         for one in table.metadata.snapshots

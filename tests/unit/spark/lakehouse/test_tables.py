@@ -20,6 +20,7 @@ from minikafka.base.errors import ConfigError
 from minikafka.runtime.clock import SystemClock
 from minikafka.spark.lakehouse import iceberg, tables
 from minikafka.spark.lakehouse.columns import SchemaNarrows
+from minikafka.spark.lakehouse.iceberg_upkeep import replaced_before
 from minikafka.spark.lakehouse.opening import open_table
 from minikafka.spark.lakehouse.tables import (
     DELTA,
@@ -252,6 +253,19 @@ def test_snapshot_that_was_replaced_a_moment_ago_is_kept_however_old_it_is(tmp_p
     snapshots = table.newest().metadata.snapshots
     limit_ms = snapshots[1].timestamp_ms + 1
     assert table.expire(0, limit_ms).snapshots == 1
+
+
+def test_snapshot_that_another_program_made_current_again_counts_as_replaced_later(tmp_path):
+    table = open_table(settings_of(ICEBERG, tmp_path))
+    for number in range(2):
+        table.commit(TableChange(staged(table, rows(number, 2))))
+    first, second = (one.snapshot_id for one in table.newest().metadata.snapshots)
+    iceberg_table(tmp_path).manage_snapshots().rollback_to_snapshot(first).commit()
+    table.commit(TableChange(staged(table, rows(2, 2))))
+    state = table.newest()
+    returned_ms = state.metadata.snapshot_log[2].timestamp_ms
+    assert replaced_before(state, returned_ms) == []
+    assert replaced_before(state, returned_ms + 1) == [second]
 
 
 @each_format
