@@ -332,20 +332,26 @@ class DeltaLakeTable:
         return LocalFiles(local_path(self._place), "table").locked(lambda: None)
 
     def _check_merged(self, before: int, after: int) -> None:
-        """Raise `TableError` if another program has merged the same files as the version `after`."""
-        others = set().union(*map(self._removed, range(before + 1, after)))
-        if others and others & self._removed(after):
-            raise TableError(
-                f"{self._place}: another program has merged the same files at the same time, so rows are in the table"
-                f" twice since version {after}: stop its writers, restore version {after - 1} with deltalake, and run"
-                " the command again"
-            )
+        """Raise `TableError` if another program has merged the same files as the version `after`.
 
-    def _removed(self, version: int) -> set[str]:
-        """Return the paths of the files that a commit has removed."""
+        A version with the same new files is the library's own commit, which it repeats if a response is lost.
+        """
+        if after <= before + 1:
+            return
+        removed, added = (self._paths(after, action) for action in ("remove", "add"))
+        for version in range(before + 1, after):
+            if removed & self._paths(version, "remove") and not added & self._paths(version, "add"):
+                raise TableError(
+                    f"{self._place}: another program has merged the same files at the same time, so rows are in the"
+                    f" table twice since version {after}: stop its writers, restore version {after - 1} with deltalake,"
+                    " and run the command again"
+                )
+
+    def _paths(self, version: int, action: str) -> set[str]:
+        """Return the paths of the files that a commit has removed or added."""
         with self._listing().open_input_stream(f"{_LOG}/{version:020}.json") as file:
             actions = [json.loads(line) for line in file.read().splitlines()]
-        return {one["remove"]["path"] for one in actions if "remove" in one}
+        return {one[action]["path"] for one in actions if action in one}
 
     def expire(self, age_s: int, now_ms: int) -> Expired:
         """Remove replaced files. The library counts in hours, so the age is rounded up.

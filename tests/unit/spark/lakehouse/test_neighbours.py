@@ -149,6 +149,24 @@ def test_rows_that_another_program_has_merged_at_the_same_time_are_reported(tmp_
     assert numbers_of(DELTA, tmp_path) == [0, 1, 2]
 
 
+def test_compaction_whose_commit_is_repeated_after_a_lost_response_succeeds(tmp_path, monkeypatch):
+    """The library takes its own commit for one of another writer, and commits the same files again."""
+    table = open_table(settings_of(DELTA, tmp_path))
+    add(table, 0, 1, 2)
+    original = TableOptimizer.compact
+
+    def repeated(self, *given, **named):
+        found = original(self, *given, **named)
+        log = tmp_path / "_delta_log"
+        (log / f"{5:020}.json").write_text((log / f"{4:020}.json").read_text())
+        self.table.update_incremental()
+        return found
+
+    monkeypatch.setattr(TableOptimizer, "compact", repeated)
+    assert table.compact(1 << 20).merged == 3
+    assert numbers_of(DELTA, tmp_path) == [0, 1, 2]
+
+
 def test_compaction_of_a_delta_table_in_which_rows_are_deleted_fails(tmp_path, monkeypatch):
     table = open_table(settings_of(DELTA, tmp_path))
     add(table, 0, 1, 2)
