@@ -58,9 +58,10 @@ async def _read_topic(client: Client, topic: str, found: ReadLogs) -> None:
     logs: dict[TopicPartition, list[Stored]] = {}
     starts: dict[TopicPartition, int] = {}
     try:
+        ends = await client.list_offsets(topic, "latest")
         for partition, start in (await client.list_offsets(topic, "earliest")).items():
             tp = TopicPartition(topic, partition)
-            starts[tp], logs[tp] = start, await _read_log(client, tp, start)
+            starts[tp], logs[tp] = start, await _read_log(client, tp, start, ends.get(partition, 0))
     except (KafkaError, OSError) as error:
         found.unreadable.append(f"the log of {topic} cannot be read: {error}")
         return
@@ -68,11 +69,19 @@ async def _read_topic(client: Client, topic: str, found: ReadLogs) -> None:
     found.replicas.update({tp: {LEADER: log} for tp, log in logs.items()})
 
 
-async def _read_log(client: Client, tp: TopicPartition, start: int) -> list[Stored]:
+async def _read_log(client: Client, tp: TopicPartition, start: int, end: int) -> list[Stored]:
+    """Return the log below the high watermark. `end`: the latest offset.
+
+    A new leader may serve less than is committed, until it knows the high watermark. It does not tell the latest offset
+    before (KIP-207), so the latest offset is asked again if a leader serves less.
+    """
     entries: list[Stored] = []
     position = start
     while True:
         batches, high_watermark, _ = await client.fetch_batches(*tp, position)
+        if high_watermark < end:
+            end = (await client.list_offsets(tp.topic, "latest", [tp.partition]))[tp.partition]
+            continue
         found = stored(batches, tp)
         entries += [entry for entry in found if position <= entry.offset < high_watermark]
         reached = entries[-1].offset + 1 if entries else start
